@@ -17,9 +17,8 @@ from tests.operator.crashing import Case, CrashTestbed, Point
 from tests.operator.keda import KEDA, FakeKeda, keda_on
 from tests.operator.recorder import Recorder
 
-from elasti.api.names import FINALIZER, PAUSED_BY_US_ANNOTATION, private_service_name
+from elasti.api.names import FINALIZER, PAUSED, PAUSED_BY_US_ANNOTATION, private_service_name
 from elasti.api.wire import ActivityReport
-from elasti.triggers.keda import PAUSED
 from kubeloop.aio.tasks import finish
 
 Scenario: TypeAlias = Callable[[Case, Point | None], Awaitable[None]]

@@ -9,41 +9,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 import pytest
-from tests.operator.memory_api import MemoryApi, MemoryClient, Write
 
-from elasti.api.names import DRAIN_KEY, PRIVATE_LABEL
+from elasti.api.crd import custom_resource_definition
+from elasti.api.names import DRAIN_KEY, PAUSED, PRIVATE_LABEL
 from elasti.api.wire import ActivityReport
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
-from elasti.operator.handover.children import slice_names
-from elasti.operator.leader import Dependencies, Leader
+from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.model.children import slice_names
 from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler
 from elasti.operator.settings import OperatorSettings
-from elasti.operator.wake import TargetWaker
+from elasti.operator.waking.requests import WakeRequests
+from elasti.operator.waking.waker import Waker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import known_target
-from elasti.triggers.keda import PAUSED
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    TriggerReader,
-    TriggerReading,
-    trigger_type,
-    trigger_types,
-)
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from kubeloop.aio.tasks import finish
+from kubeloop.client.request import Request
 from kubeloop.controller.events.correlators import EventCorrelator
 from kubeloop.controller.events.event_types import EventRecord, EventType, Reporter
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.owners import reference_to
+from kubeloop.testing.fake_client import FakeClient
 from kubeloop.testing.virtual_time import VirtualClock
 from tests.waiting import eventually
 
@@ -54,6 +51,33 @@ LABELS = {"app": "web"}
 TRIGGER = {
     "type": "prometheus",
     "metadata": {"query": "q", "threshold": "1", "serverAddress": "http://x"},
+}
+KINDS = {
+    "configmaps": ("v1/configmaps", "ConfigMap"),
+    "deployments": ("apps/v1/deployments", "Deployment"),
+    "elastiservices": ("elasti.truefoundry.com/v1alpha1/elastiservices", "ElastiService"),
+    "endpointslices": ("discovery.k8s.io/v1/endpointslices", "EndpointSlice"),
+    "horizontalpodautoscalers": (
+        "autoscaling/v2/horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+    ),
+    "limitranges": ("v1/limitranges", "LimitRange"),
+    "namespaces": ("v1/namespaces", "Namespace"),
+    "poddisruptionbudgets": ("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
+    "pods": ("v1/pods", "Pod"),
+    "scaledobjects": ("keda.sh/v1alpha1/scaledobjects", "ScaledObject"),
+    "services": ("v1/services", "Service"),
+}
+SCALED_OBJECTS: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1alpha1", "subresources": {"status": {}}}],
+    },
 }
 
 
@@ -90,8 +114,7 @@ class FakeTrigger(TriggerReader):
     @classmethod
     def install(cls, monkeypatch: pytest.MonkeyPatch) -> None:
         """Play every prometheus trigger; what a test changes is put back."""
-        played = dataclasses.replace(trigger_type("prometheus"), reader=cls)
-        monkeypatch.setitem(trigger_types(), "prometheus", played)
+        monkeypatch.setattr("elasti.triggers.prometheus.make_reader", cls)
         for name, value in {"value": 0.0, "error": "", "counter": None, "reads": 0}.items():
             monkeypatch.setattr(cls, name, value)
 
@@ -100,7 +123,7 @@ class FakeTrigger(TriggerReader):
 class FakeResolvers:
     """Resolvers that open the ports which status names, and say what the test tells them to."""
 
-    api: MemoryApi
+    elastiservices: Callable[[], list[JsonObject]]
     answers: bool = True
     report: ActivityReport | None = dataclasses.field(
         default_factory=lambda: ActivityReport(held=0, open=0)
@@ -119,7 +142,7 @@ class FakeResolvers:
         await asyncio.sleep(0.01)
         ports = {
             entry["resolverPort"]
-            for es in self.api.all("elastiservices")
+            for es in self.elastiservices()
             if (es["metadata"]["namespace"], es["spec"]["service"]) == (namespace, service)
             for entry in es.get("status", {}).get("resolverPorts", ())
         }
@@ -167,19 +190,24 @@ class Recorder:
 class Environment:
     """What a test talks to."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.clock = VirtualClock()
-        self.api = MemoryApi(self.clock.now)
-        self.api.on_change.append(self._controllers)
+    def __init__(self, *, clock: VirtualClock | None = None, **settings: Any) -> None:
+        self.clock = clock or VirtualClock()
+        self.server = FakeClient(
+            custom_resource_definition(), SCALED_OBJECTS, namespace=NAMESPACE, clock=self.clock
+        )
+        self.server.on_change.append(self._controllers)
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
-        self.resolvers = FakeResolvers(self.api)
+        self.resolvers = FakeResolvers(lambda: self.all("elastiservices"))
         self.recorder = Recorder(self.clock)
         self.keda_pauses = True
         self.pod_end = 0.0
+        self.pod_spec: JsonObject = {}
+        self.pod_status: JsonObject = {}
+        self.pod_labels: dict[str, str] = {}
         self._ending: set[str] = set()
         self.dark: list[str] = []
         self._lit = False
-        self.api.create("namespaces", {"metadata": {"name": NAMESPACE}})
+        self.put("namespaces", {}, NAMESPACE)
         self.list_resolvers(RESOLVER)
 
     # Objects
@@ -190,7 +218,7 @@ class Environment:
         """A Deployment, its Service and an ElastiService. Only the one called `web` has pods."""
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}}
-        self._create(
+        self.put(
             "deployments",
             {
                 "spec": {
@@ -204,7 +232,7 @@ class Environment:
             name,
         )
         ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
-        self._create(
+        self.put(
             "services",
             {
                 "spec": {
@@ -224,19 +252,35 @@ class Environment:
             "minTargetReplicas": 1,
             "triggers": [TRIGGER],
         }
-        self._create("elastiservices", {"spec": body | spec}, name)
+        self.put("elastiservices", {"spec": body | spec}, name)
 
-    def _create(self, plural: str, body: JsonObject, name: str = "web") -> JsonObject:
-        meta = {"name": name, "namespace": NAMESPACE}
-        return self.api.create(plural, {"metadata": meta, **body})
+    def put(self, plural: str, body: JsonObject, name: str = "web") -> JsonObject:
+        """Create an object, or replace it whole; as another program does."""
+        gvr, kind = KINDS[plural]
+        meta = {"name": name, **body.get("metadata", {})}
+        typed = {"apiVersion": GroupVersionResource.parse(gvr).api_version, "kind": kind}
+        return self.server.put({**body, **typed, "metadata": meta})
+
+    def find(self, plural: str, name: str = "web", namespace: str = NAMESPACE) -> JsonObject | None:
+        return self.server.find(KINDS[plural][0], name, namespace=namespace)
+
+    def get(self, plural: str, name: str = "web") -> JsonObject:
+        found = self.find(plural, name)
+        assert found is not None, f"there is no {name} in {plural}"
+        return found
+
+    def all(self, plural: str) -> list[JsonObject]:
+        return list(self.server.source(KINDS[plural][0]).objects.values())
+
+    def delete(self, plural: str, name: str = "web") -> None:
+        self.server.remove(KINDS[plural][0], name)
 
     def change(self, plural: str, **fields: JsonObject) -> None:
         """Merge fields into the object `web`, as a user does."""
-        found = self.api.get(plural, NAMESPACE, "web")
+        found = self.get(plural)
         for name, value in fields.items():
             found[name] = {**found.get(name, {}), **value}
-        found["metadata"].pop("resourceVersion")
-        self.api.update(plural, found)
+        self.put(plural, found)
 
     def scale(self, replicas: int, manager: str = "kubectl") -> None:
         """Set the replicas, as another writer does."""
@@ -251,23 +295,19 @@ class Environment:
         """Say which resolvers there are."""
         body = {
             "metadata": {
-                "name": "resolvers",
                 "namespace": self.settings.resolver_namespace,
                 "labels": {"kubernetes.io/service-name": self.settings.resolver_service},
             },
             "addressType": "IPv4",
             "endpoints": [_endpoint(address, f"resolver-{address}") for address in addresses],
         }
-        if self.api.find("endpointslices", self.settings.resolver_namespace, "resolvers") is None:
-            self.api.create("endpointslices", body)
-        else:
-            self.api.update("endpointslices", body)
+        self.put("endpointslices", body, "resolvers")
 
     # What there is
 
     @property
     def es(self) -> JsonObject | None:
-        return self.api.find("elastiservices", NAMESPACE, "web")
+        return self.find("elastiservices")
 
     @property
     def state(self) -> str:
@@ -280,26 +320,24 @@ class Environment:
 
     @property
     def replicas(self) -> int:
-        return int(self.api.get("deployments", NAMESPACE, "web")["spec"]["replicas"])
+        return int(self.get("deployments")["spec"]["replicas"])
 
     @property
     def published(self) -> bool:
-        return self.api.find("endpointslices", NAMESPACE, slice_names("web")["IPv4"]) is not None
+        return self.find("endpointslices", slice_names("web")["IPv4"]) is not None
 
     @property
     def selector(self) -> dict[str, str]:
         """What the public Service selects."""
-        return dict(self.api.get("services", NAMESPACE, "web")["spec"]["selector"])
+        return dict(self.get("services")["spec"]["selector"])
 
     @property
     def pods_in_rotation(self) -> bool:
         """Whether the public Service's own slice lists pods."""
-        return bool(self.api.get("endpointslices", NAMESPACE, "web-pods")["endpoints"])
+        return bool(self.get("endpointslices", "web-pods")["endpoints"])
 
     def annotations(self, plural: str) -> dict[str, str]:
-        found: dict[str, str] = (
-            self.api.get(plural, NAMESPACE, "web")["metadata"].get("annotations") or {}
-        )
+        found: dict[str, str] = self.get(plural)["metadata"].get("annotations") or {}
         return found
 
     def reasons(self) -> list[str]:
@@ -327,8 +365,8 @@ class Environment:
 
     # The cluster's own controllers
 
-    def _controllers(self, plural: str, obj: JsonObject, gone: bool) -> None:
-        name = obj["metadata"]["name"]
+    def _controllers(self, gvr: GroupVersionResource, obj: JsonObject, gone: bool) -> None:
+        plural, name = gvr.resource, obj["metadata"]["name"]
         loop = asyncio.get_running_loop()
         if plural in ("deployments", "scaledobjects") and not gone:
             loop.call_later(0.1, self._keda_scales)
@@ -346,20 +384,19 @@ class Environment:
 
     def _pods_changed(self) -> None:
         """Start and stop pods, and write them into the slices of every Service that selects them."""
-        target = self.api.find("deployments", NAMESPACE, "web")
+        target = self.find("deployments")
         count = target["spec"]["replicas"] if target is not None else 0
         pods = [f"web-{number}" for number in range(count)]
         for pod in pods:
-            if self.api.find("pods", NAMESPACE, pod) is None:
+            if self.find("pods", pod) is None:
                 ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-                meta = {"name": pod, "namespace": NAMESPACE, "labels": LABELS}
-                self.api.create("pods", {"metadata": meta, "status": ready})
-        for service in self.api.all("services"):
+                labels = LABELS | self.pod_labels
+                made = {"metadata": {"labels": labels}, "spec": self.pod_spec}
+                self.put("pods", {**made, "status": ready | self.pod_status}, pod)
+        for service in self.all("services"):
             meta = service["metadata"]
             body: JsonObject = {
                 "metadata": {
-                    "name": f"{meta['name']}-pods",
-                    "namespace": NAMESPACE,
                     "labels": {
                         "kubernetes.io/service-name": meta["name"],
                         **{
@@ -377,33 +414,32 @@ class Environment:
                     if DRAIN_KEY not in service["spec"]["selector"]
                 ],
             }
-            there = self.api.find("endpointslices", NAMESPACE, body["metadata"]["name"])
-            (self.api.create if there is None else self.api.update)("endpointslices", body)
-        for gone in [p for p in self.api.all("pods") if p["metadata"]["name"] not in pods]:
+            self.put("endpointslices", body, f"{meta['name']}-pods")
+        for gone in [p for p in self.all("pods") if p["metadata"]["name"] not in pods]:
             self._end_pod(gone["metadata"]["name"])
 
     def _end_pod(self, name: str) -> None:
         if not self.pod_end:
-            self.api.delete("pods", NAMESPACE, name)
+            self.delete("pods", name)
         elif name not in self._ending:
             self._ending.add(name)
             asyncio.get_running_loop().call_later(self.pod_end, self._pod_ended, name)
 
     def _pod_ended(self, name: str) -> None:
         self._ending.remove(name)
-        self.api.delete("pods", NAMESPACE, name)
+        self.delete("pods", name)
 
     def _keda(self, name: str) -> None:
-        found = self.api.get("scaledobjects", NAMESPACE, name)
+        found = self.get("scaledobjects", name)
         paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
         word = "True" if paused else "False"
         found["status"] = {"conditions": [{"type": "Paused", "status": word}]}
-        self.api.update("scaledobjects", found)
+        self.put("scaledobjects", found, name)
 
     def _keda_scales(self) -> None:
         """Undo a park, as KEDA does where it is not paused: a ScaledObject's least is 1 here."""
-        found = self.api.find("scaledobjects", NAMESPACE, "web")
-        if found is None or self.api.find("deployments", NAMESPACE, "web") is None:
+        found = self.find("scaledobjects")
+        if found is None or self.find("deployments") is None:
             return
         paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
         if not paused and not self.replicas:
@@ -413,7 +449,7 @@ class Environment:
         """Note every moment at which neither a pod nor the resolver would take traffic."""
         bright = any(
             endpoint["conditions"]["ready"]
-            for one in self.api.all("endpointslices")
+            for one in self.all("endpointslices")
             if (one["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == "web"
             for endpoint in one.get("endpoints") or ()
         )
@@ -448,50 +484,55 @@ class Operator:
         autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS,
         former_at: float = -math.inf,
     ) -> None:
-        self.client = MemoryClient(env.api)
+        self.client = FakeClient(namespace=NAMESPACE, server=env.server)
         self.killed = asyncio.Event()
         self._env = env
-        client: Any = self.client
+        client = self.client
         recorder: Any = env.recorder
         metrics, directory, scales = OperatorMetrics(), Directory(), ScaleHandler(client)
         self.caches = OperatorCaches.of(client, env.settings, metrics.library)
         self.caches.elastiservices.add_handler(directory.on_event, name="directory")
         kinds = Autoscalers(client, autoscalers)
         manager = self.caches.manager
-        self.waker = TargetWaker(
+        reporter = EventReporter(recorder)
+        waker = Waker(
             client=client,
+            scales=scales,
+            metrics=metrics,
+            reporter=reporter,
+            clock=env.clock,
+            known=lambda target: known_target(client, manager, scales, target),
+        )
+        self.waker = WakeRequests(
+            waker=waker,
+            directory=directory,
+            autoscalers=kinds,
+            metrics=metrics,
+            is_synced=lambda: manager.is_ready,
+            serves=self.caches.serves,
+        )
+        self._leader = Leader(
+            client=client,
+            settings=env.settings,
+            clock=env.clock,
+            caches=self.caches,
             directory=directory,
             scales=scales,
             autoscalers=kinds,
+            waker=waker,
             metrics=metrics,
-            reporter=EventReporter(recorder),
-            clock=env.clock,
-            is_synced=lambda: manager.is_ready,
-            known=lambda target: known_target(client, manager, scales, target),
-        )
-        self._leader = Leader(
-            Dependencies(
-                client=client,
-                settings=env.settings,
-                clock=env.clock,
-                caches=self.caches,
-                directory=directory,
-                scales=scales,
-                autoscalers=kinds,
-                waker=self.waker,
-                metrics=metrics,
-                reporter=EventReporter(recorder),
-            ),
-            lambda: env.resolvers,
+            reporter=reporter,
+            open_resolver_client=lambda: env.resolvers,
             former_at=former_at,
         )
         self.metrics = metrics
 
     def kill_at(self, number: int) -> None:
-        """Die after the write of that number, counted from 1."""
+        """Die after the write of that number, counted from 1; refused ones do not count."""
+        made = itertools.count(1)
 
-        def on_write(_write: Write, done: bool) -> None:
-            if self.killed.is_set() or (done and len(self.client.writes) == number):
+        def on_write(_write: Request, done: bool) -> None:
+            if self.killed.is_set() or (done and next(made) == number):
                 self.killed.set()
                 raise Killed
 
@@ -511,6 +552,12 @@ class Operator:
                     await finish([leader, caches])
             if failed:
                 leader.result()
+
+
+def subject(write: Request) -> str:
+    """The resource of a write, and its subresource: `deployments/scale`."""
+    plural, _name, subresource = (*write.path.split("/namespaces/")[1].split("/")[1:], "", "")[:3]
+    return f"{plural}/{subresource}" if subresource else plural
 
 
 def _endpoint(address: str, pod: str) -> JsonObject:

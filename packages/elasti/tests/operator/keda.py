@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from tests.operator import kinds
 from tests.operator.servers import define
 
-from elasti.triggers.keda import PAUSED, SCALED_OBJECTS
+from elasti.api.names import PAUSED
+from elasti.triggers.keda import SCALED_OBJECTS
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.patches import MergePatch

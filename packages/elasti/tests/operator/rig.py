@@ -24,7 +24,7 @@ from tests.operator.fakes import (
 )
 
 from elasti.operator.app import OperatorApp
-from elasti.operator.handover.children import slice_names
+from elasti.operator.model.children import slice_names
 from elasti.operator.settings import OperatorSettings
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish

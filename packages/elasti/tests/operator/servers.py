@@ -26,6 +26,7 @@ from devkube.controllers import garbage_collector
 from devkube.controllers.manager import ControllerManager
 from devkube.kubeconfig import ClusterAccess, write
 from elasti.api.crd import custom_resource_definition
+from elasti.cli.install.operator_policy import policy_spec
 from elasti.operator.rbac import CLUSTER_RULES, NAMESPACED_RULES, OWN_RULES
 from elasti.operator.settings import OperatorSettings
 from kubeloop.client import AlreadyExists, Client, ClientConfig, NoMatch, NotFound
@@ -100,6 +101,7 @@ async def real_rig(controlplane: ControlPlane) -> AsyncIterator[Rig]:
             await client.resource("v1/nodes").get(NODE)
         except NotFound:
             controlplane.create_node(NODE)
+        await _bind_writes(client)
         async with (
             cluster_at(client, controlplane.kubeconfig) as cluster,
             rig_at(cluster, confined, shown="10.77.0") as rig,
@@ -108,6 +110,17 @@ async def real_rig(controlplane: ControlPlane) -> AsyncIterator[Rig]:
                 yield rig
             finally:
                 await _clear(rig)
+
+
+async def _bind_writes(client: Client) -> None:
+    """Have the policy of an installation for this operator: whatever it writes here passes it."""
+    admission = "admissionregistration.k8s.io/v1"
+    policies = client.resource(f"{admission}/validatingadmissionpolicies")
+    bindings = client.resource(f"{admission}/validatingadmissionpolicybindings")
+    with contextlib.suppress(AlreadyExists):
+        await policies.create({"metadata": {"name": USER}, "spec": policy_spec(USER)})
+        spec = {"policyName": USER, "validationActions": ["Deny"]}
+        await bindings.create({"metadata": {"name": USER}, "spec": spec})
 
 
 async def _clear(rig: Rig) -> None:

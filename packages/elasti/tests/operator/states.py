@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from elasti.operator.handover.machine import State
-from elasti.operator.handover.state import ServiceState
+from elasti.api.states import State
+from elasti.operator.model.state import ServiceState
 
 
 def service_state(current: State | None = None, **fields: Any) -> ServiceState:

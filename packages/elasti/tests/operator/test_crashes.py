@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 POINTS: list[tuple[Scenario, Point]] = [
     (scenarios.park, after_first("POST", "/endpointslices")),
     (scenarios.keda_park, after_first("PATCH", "/scaledobjects")),
-    (scenarios.keda_park, after_first("PUT", "/scale")),
+    (scenarios.keda_park, after_first("PATCH", "/scale")),
     (scenarios.wake, after_first("PUT", "/scale")),
     (scenarios.delete, after_first("DELETE", "/endpointslices")),
 ]

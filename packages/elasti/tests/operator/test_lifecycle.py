@@ -51,7 +51,7 @@ async def test_deleting_wakes_first_and_removes_everything_then(rig: Rig):
         assert await rig.cluster.get("services", "web") is not None
 
 
-async def test_the_resolver_is_told_of_a_deletion_after_the_nodes(rig: Rig):
+async def test_the_resolver_learns_of_a_deletion_after_the_nodes(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator(engage_settle=6.0):
         await rig.becomes("Proxy")
@@ -116,7 +116,7 @@ async def test_a_terminating_namespace_is_not_waited_for(rig: Rig):
         await eventually(gone)
 
 
-async def test_what_belongs_to_nobody_is_swept(rig: Rig):
+async def test_orphans_are_swept(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator():
         await rig.becomes("Proxy")

@@ -13,8 +13,8 @@ from tests.controllers.support import eventually
 from tests.operator.rig import FakePrometheus, Rig
 
 from devkube.apiserver.faults import InjectedFault
+from elasti.api.states import State
 from elasti.api.types import ElastiServiceSpec, ScaleTargetRef
-from elasti.operator.handover.machine import State
 from elasti.operator.metrics import OperatorMetrics
 from kubeloop.controller.reconcile import Request
 from kubeloop.metrics.text import OwnedSeries

@@ -15,9 +15,8 @@ from tests.operator.keda import KEDA, keda_on
 from tests.operator.rig import FakePrometheus, Rig
 from tests.operator.servers import everywhere
 
-from elasti.api.names import LEASE_NAME, PAUSED_BY_US_ANNOTATION
+from elasti.api.names import LEASE_NAME, PAUSED, PAUSED_BY_US_ANNOTATION
 from elasti.operator.app import OperatorApp
-from elasti.triggers.keda import PAUSED
 from kubeloop.client import ClientConfig, NotFound
 from kubeloop.controller.manager.runnables import Group
 from kubeloop.objects.patches import MergePatch
@@ -85,7 +84,7 @@ async def test_a_standby_is_ready_and_wakes_with_all_that_belongs_to_it(rig: Rig
         ), relay.writes
 
 
-async def test_whoever_lost_the_lease_writes_nothing_but_wakes(
+async def test_a_replica_that_lost_the_lease_writes_nothing_but_wakes(
     rig: Rig, prometheus: FakePrometheus, tmp_path: Path
 ):
     await rig.web(replicas=0, triggers=[prometheus.trigger()])

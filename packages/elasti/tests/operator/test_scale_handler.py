@@ -6,22 +6,25 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
+import structlog.testing
 
+from elasti.operator.model.targets import ScaleTarget, ScaleView
 from elasti.operator.scale_handler import (
+    ManagedObject,
     NotScalable,
     ScaleDown,
     ScaleHandler,
-    ScaleTarget,
     ScaleUp,
-    ScaleView,
     TargetScale,
 )
 from kubeloop.client.discovery import ResourceInfo
-from kubeloop.client.errors import Conflict, Status
+from kubeloop.client.errors import Conflict, KubeError, Status
 from kubeloop.objects.core import Pod, PodStatus
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import SlimMeta
+from kubeloop.objects.patches import ApplyPatch
 from kubeloop.testing.fake_errors import api_error
 
 WEB = ScaleTarget.of("shop", "apps/v1", "Deployment", "web")
@@ -41,6 +44,8 @@ class FakeServer:
     reads: int = 0
     phases: list[str] = dataclasses.field(default_factory=list)
     may_list: bool = True
+    owner: str = ""
+    refuses: int = 0  #: the code that answers an apply
 
     # What a client has
     @property
@@ -58,8 +63,8 @@ class FakeServer:
     async def refresh(self) -> None:
         self.subresources |= self.learned
 
-    def resource(self, _gvr: object, _kind: object = None) -> FakeServer:
-        return self
+    def resource(self, _gvr: object, kind: object = None) -> FakeServer | FakeObjects:
+        return FakeObjects(self) if kind is ManagedObject else self
 
     async def items(self, *, selector: str, namespace: str) -> AsyncIterator[Pod]:
         assert (selector, namespace) == ("app=web", WEB.namespace)
@@ -85,12 +90,27 @@ class FakeServer:
         return scale
 
     async def replace(self, scale: TargetScale, **_options: Any) -> TargetScale:
-        self.meddle(self)
-        if scale.metadata.resource_version != str(self.version):
-            raise Conflict(Status(status="Failure", reason="Conflict", code=409))
-        self.replicas = scale.spec.replicas
-        self.bump()
+        self._write(scale.metadata.resource_version, scale.spec.replicas)
+        self.owner = ""
         return self._shown(scale.metadata.name, scale.metadata.namespace)
+
+    async def patch(
+        self, name: str, patch: ApplyPatch, *, namespace: str, field_manager: str, force: bool
+    ) -> TargetScale:
+        if self.refuses:
+            raise api_error(self.refuses, "Refused", "not applied here")
+        assert force, "it takes the field from its former owner"
+        # Absent means zero in a Scale: the field is in every apply, and the version that was read.
+        self._write(patch.content["metadata"]["resourceVersion"], patch.content["spec"]["replicas"])
+        self.owner = field_manager
+        return self._shown(name, namespace)
+
+    def _write(self, version: str, replicas: int) -> None:
+        self.meddle(self)
+        if version != str(self.version):
+            raise Conflict(Status(status="Failure", reason="Conflict", code=409))
+        self.replicas = replicas
+        self.bump()
 
     def bump(self) -> None:
         self.version += 1
@@ -98,6 +118,18 @@ class FakeServer:
 
     def handler(self) -> ScaleHandler:
         return ScaleHandler(self)  # type: ignore[arg-type]  # all that a handler uses of a client
+
+
+@dataclasses.dataclass
+class FakeObjects:
+    """The object that the scale is of."""
+
+    server: FakeServer
+
+    async def get(self, name: str, *, namespace: str) -> ManagedObject:
+        entry = {"manager": self.server.owner, "operation": "Apply", "subresource": "scale"}
+        metadata = {"name": name, "namespace": namespace, "managedFields": [entry]}
+        return msgspec.convert({"metadata": metadata}, ManagedObject)
 
 
 def times(count: int) -> Callable[[FakeServer], None]:
@@ -122,7 +154,7 @@ async def test_old_pods_are_not_taken_for_being_up():
     assert (await server.handler().scale_up(WEB, 1))[0] is ScaleUp.SCALED
 
 
-async def test_what_is_up_is_left_as_it_is():
+async def test_a_target_that_is_up_is_left_unchanged():
     server = FakeServer(replicas=5)
     outcome, view = await server.handler().scale_up(WEB, 2)
     assert (outcome, view.replicas, server.writes) == (ScaleUp.ALREADY_UP, 5, 0)
@@ -144,7 +176,7 @@ async def test_an_old_cache_decides_nothing(replicas: int):
     assert server.reads == 1
 
 
-async def test_being_up_is_never_said_from_a_cache():
+async def test_being_up_is_never_reported_from_a_cache():
     server = FakeServer(replicas=0, version=8)
     outcome, _ = await server.handler().scale_up(WEB, 1, seen=ScaleView("u1", 1, "7"))
     assert (outcome, server.replicas, server.reads) == (ScaleUp.SCALED, 1, 1)
@@ -214,6 +246,48 @@ async def test_a_park_gives_way_to_another_writer():
     server = FakeServer(replicas=1, meddle=scale_to_three)
     assert (await server.handler().park(WEB, ScaleView("u1", 1, "")))[0] is ScaleDown.CHANGED
     assert server.replicas == 3
+
+
+async def test_a_park_owns_the_replicas_and_a_wake_up_hands_them_back():
+    server = FakeServer(replicas=2)
+    handler = server.handler()
+    await handler.park(WEB, ScaleView("u1", 2, ""))
+    assert (server.replicas, server.owner) == (0, "elasti-operator")
+    await handler.scale_up(WEB, 1)
+    assert (server.replicas, server.owner) == (1, "")
+
+
+async def test_what_another_version_parked_is_taken_at_the_version_that_was_seen():
+    server = FakeServer(replicas=0, version=7)
+    view = await server.handler().take(WEB, ScaleView("u1", 0, "7"))
+    assert (server.owner, view) == ("elasti-operator", ScaleView("u1", 0, "8"))
+    assert await server.handler().take(WEB, ScaleView("u1", 0, "8")) == view
+    assert server.writes == 1, "they are ours already"
+    server = FakeServer(replicas=3, version=8)
+    with pytest.raises(Conflict):
+        await server.handler().take(WEB, ScaleView("u1", 0, "7"))
+    assert (server.replicas, server.owner) == (3, "")
+
+
+@pytest.mark.parametrize("code", [403, 405, 415, 422])
+async def test_a_scale_that_cannot_be_applied_is_updated_and_that_is_logged_once(code: int):
+    server = FakeServer(replicas=2, refuses=code)
+    handler = server.handler()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            server.replicas = 2
+            outcome, view = await handler.park(WEB, ScaleView("u1", 2, ""))
+            assert (outcome, view.replicas, server.replicas) == (ScaleDown.PARKED, 0, 0)
+        assert await handler.take(WEB, ScaleView("u1", 0, "")) is None
+    assert [entry["kind"] for entry in logs] == ["Deployment"]
+    assert server.owner == ""
+
+
+async def test_an_update_does_not_follow_a_refusal_that_would_meet_it_too():
+    server = FakeServer(replicas=2, refuses=429)
+    with pytest.raises(KubeError):
+        await server.handler().park(WEB, ScaleView("u1", 2, ""))
+    assert server.replicas == 2
 
 
 async def test_a_kind_without_scale_is_refused():

@@ -28,7 +28,7 @@ async def test_an_unknown_service_is_not_found(rig: Rig):
         assert (code, reply["outcome"]) == (404, "not-found")
 
 
-async def test_what_cannot_be_scaled_is_said_to_be_unavailable(rig: Rig):
+async def test_a_target_that_cannot_be_scaled_is_unavailable(rig: Rig):
     await rig.service()
     await rig.elastiservice()
     async with rig.operator() as operator:
@@ -38,7 +38,7 @@ async def test_what_cannot_be_scaled_is_said_to_be_unavailable(rig: Rig):
         assert "Deployment" in reply["message"]
 
 
-async def test_a_refusing_server_is_no_success(rig: Rig):
+async def test_a_refusing_server_is_not_a_success(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator() as operator:
         await rig.becomes("Proxy")
@@ -73,7 +73,7 @@ async def test_those_who_connect_and_say_nothing_stop_no_wake_up(
     "body",
     [b"", b"{}", b"[]", b'{"svc":"","namespace":"x"}', b"\xff", b'{"svc":"\xff","namespace":"x"}'],
 )
-async def test_a_malformed_request_is_told_so(rig: Rig, body: bytes):
+async def test_a_malformed_request_is_refused(rig: Rig, body: bytes):
     async with rig.operator() as operator:
         url = f"http://127.0.0.1:{operator.server.port}/informer/incoming-request"
         async with aiohttp.ClientSession() as session, session.post(url, data=body) as response:

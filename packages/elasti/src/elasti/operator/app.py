@@ -6,6 +6,7 @@ leader's work and nothing else.
 
 from __future__ import annotations
 
+import functools
 import math
 import socket
 from typing import TYPE_CHECKING
@@ -13,22 +14,23 @@ from typing import TYPE_CHECKING
 from elasti.api.names import OPERATOR
 from elasti.api.wire import OPERATOR_AUDIENCE
 from elasti.authn.authenticator import authenticator_for
+from elasti.authn.tls import PeerTls
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.handover.resolver_client import HttpResolverClient, ResolverClientFactory
-from elasti.operator.leader import Dependencies, Leader
+from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler
 from elasti.operator.server import Server
-from elasti.operator.wake import TargetWaker
+from elasti.operator.waking.requests import WakeRequests
+from elasti.operator.waking.waker import Waker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.resolvers import ResolverProbes
 from elasti.operator.watch.targets import KindWarmer, known_target
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.controller import (
-    ApiEventSink,
     ElectionConfig,
     ElectionThread,
     EventRecorder,
@@ -39,6 +41,7 @@ from kubeloop.controller import (
     own_connection,
 )
 from kubeloop.controller.events.event_types import Reporter as EventSource
+from kubeloop.controller.events.recorder import ApiEventSink
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted
 from kubeloop.objects.times import unix_seconds
@@ -72,6 +75,8 @@ class OperatorApp:
         self._clock = clock or SystemClock()
         self._identity = settings.identity or socket.gethostname()
         self.metrics = OperatorMetrics()
+        self._tls = PeerTls(settings.tls_directory, required=settings.tls_required)
+        self.metrics.observe_calls_in_clear(lambda: self._tls.in_clear)
         self.directory = Directory()
         self.caches = OperatorCaches.of(client, settings, self.metrics.library)
         manager = self.caches.manager
@@ -85,19 +90,25 @@ class OperatorApp:
             EventSource(OPERATOR, self._identity), ApiEventSink(client), clock=self._clock
         )
         reporter = EventReporter(recorder)
-        self.waker = TargetWaker(
+        waker = Waker(
             client=client,
-            directory=self.directory,
             scales=scales,
-            autoscalers=autoscalers,
             metrics=self.metrics,
             reporter=reporter,
             clock=self._clock,
-            is_synced=lambda: self.is_synced,
             known=lambda target: known_target(client, manager, scales, target),
         )
+        self.wake_requests = WakeRequests(
+            waker=waker,
+            directory=self.directory,
+            autoscalers=autoscalers,
+            metrics=self.metrics,
+            is_synced=lambda: self.is_synced,
+            serves=self.caches.serves,
+        )
         self._open_resolver_client = resolver_client or self._http_resolver_client
-        self._dependencies = Dependencies(
+        self._make_leader = functools.partial(
+            Leader,
             client=client,
             settings=settings,
             clock=self._clock,
@@ -105,9 +116,10 @@ class OperatorApp:
             directory=self.directory,
             scales=scales,
             autoscalers=autoscalers,
-            waker=self.waker,
+            waker=waker,
             metrics=self.metrics,
             reporter=reporter,
+            open_resolver_client=self._open_resolver_client,
         )
         self.authenticator = authenticator_for(
             client,
@@ -121,6 +133,13 @@ class OperatorApp:
         self._election = self._make_election(open_client)
         self.manager = Manager(election=self._election, on_lost="standby")
         self._fill_manager(recorder, warmer)
+        if settings.tls_secret:
+            from elasti.operator.certificates import (  # noqa: PLC0415 -- not if others make them
+                PeerCertificates,
+            )
+
+            certificates = PeerCertificates(client, settings, clock=self._clock)
+            self.manager.add(certificates, group=Group.LEADER, name="certificates")
 
     def _fill_manager(self, recorder: EventRecorder, warmer: KindWarmer) -> None:
         add = self.manager.add
@@ -158,7 +177,9 @@ class OperatorApp:
 
     def _http_resolver_client(self) -> HttpResolverClient:
         return HttpResolverClient(
-            admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
+            admin_port=self.settings.resolver_admin_port,
+            token_file=self.settings.token_file,
+            tls=self._tls,
         )
 
     async def _probe_resolvers(self) -> None:
@@ -170,7 +191,7 @@ class OperatorApp:
         for gate in self._directory_gates:
             await gate.wait()
         former = unix_seconds(self._election.former_renewal) if self._election else -math.inf
-        await Leader(self._dependencies, self._open_resolver_client, former_at=former).run()
+        await self._make_leader(former_at=former).run()
 
     def _make_election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
         if not self.settings.leader_elect:
@@ -181,7 +202,7 @@ class OperatorApp:
     def _make_server(self) -> Server:
         settings = self.settings
         return Server(
-            waker=self.waker,
+            wake_requests=self.wake_requests,
             directory=self.directory,
             authenticator=self.authenticator,
             metrics=self.metrics,
@@ -190,6 +211,7 @@ class OperatorApp:
             is_synced=lambda: self.is_synced,
             host=settings.host,
             port=settings.port,
+            tls=self._tls,
         )
 
     def _health_server(self) -> HealthServer:
@@ -222,4 +244,5 @@ def election_config(settings: OperatorSettings, identity: str) -> ElectionConfig
         lease_duration=11,
         renew_deadline=8.0,
         retry_period=1.5,
+        renew_period=3.0,
     )

@@ -1,6 +1,6 @@
 """The leader's work: one reconciler, fed by the shared caches, its poller, its sweeper.
 
-Made again each time the lease is ours: what a former tenure remembered is not trusted, since
+Made again each time the lease is ours: what an earlier tenure remembered is not trusted, since
 another leader may have been at work meanwhile. What surrounds every reconcile is here, too: wake-ups
 go first, metrics are kept, the start is logged.
 """
@@ -13,24 +13,39 @@ import contextlib
 import dataclasses
 import functools
 import math
+import secrets
 import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from elasti.api.defaults import stale_after
-from elasti.operator.handover.finalize import OrphanSweeper
+from elasti.operator.doze.dozer import Dozer
+from elasti.operator.doze.reader import DozeReader
+from elasti.operator.handover.cluster_reader import ClusterReader
+from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
+from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.finalize import Finalizer, OrphanSweeper
+from elasti.operator.handover.listing import SlicePublisher
+from elasti.operator.handover.observer import Observer
 from elasti.operator.handover.ports import PortBook
 from elasti.operator.handover.quarantine import PortQuarantine, recover_ports
 from elasti.operator.handover.reconciler import ElastiServiceReconciler
-from elasti.operator.handover.state import StateStore
+from elasti.operator.handover.scale_conflicts import ScaleConflicts
+from elasti.operator.handover.status_report import StatusReport
+from elasti.operator.handover.workers import Workers
 from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.idleness.evaluator import Evaluator, evidence_lookup
 from elasti.operator.idleness.poller import Poller
+from elasti.operator.model.state import StateStore
+from elasti.operator.observing.report import ObservationReport
+from elasti.operator.observing.tally import ObservationTally
 from elasti.operator.pacing import BoundedRequeue
-from elasti.operator.report.warnings import DefinitionCheck, PodLabels
-from elasti.operator.watch.event_mapping import EventMapping
-from elasti.triggers.registry import SecretUnavailable
+from elasti.operator.report.warnings import DefinitionCheck
+from elasti.operator.watch.event_mapping import EventMapping, PodLabels
+from elasti.operator.watch.public_slices import PublicSlices
+from elasti.operator.watch.targets import TargetWatcher
+from elasti.triggers.reader import SecretUnavailable
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.queue.priority_queue import PriorityQueue
@@ -39,16 +54,20 @@ from kubeloop.controller.reconcile import Request, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from elasti.api.types import ElastiService
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
     from elasti.operator.idleness.decide import Evidence
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.report.events import EventReporter
+    from elasti.operator.report.notifications import Notifier
     from elasti.operator.scale_handler import ScaleHandler
     from elasti.operator.settings import OperatorSettings
-    from elasti.operator.wake import TargetWaker
+    from elasti.operator.waking.waker import Waker
     from elasti.operator.watch.caches import OperatorCaches
     from elasti.operator.watch.directory import Directory
+    from elasti.operator.watch.informer_manager import Scope
+    from elasti.operator.watch.resolvers import Resolvers
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
@@ -56,46 +75,6 @@ _log = structlog.get_logger(__name__)
 _CONTROLLER = "elastiservice"
 _WAKE_PRIORITY = 10
 _RECONCILE_TIMEOUT = 60.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """What every replica has, leader or not."""
-
-    client: Client
-    settings: OperatorSettings
-    clock: Clock
-    caches: OperatorCaches
-    directory: Directory
-    scales: ScaleHandler
-    autoscalers: Autoscalers
-    waker: TargetWaker
-    metrics: OperatorMetrics
-    reporter: EventReporter
-
-    def wall(self) -> float:
-        """Return the time of day, in seconds since 1970."""
-        return self.clock.now().timestamp()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderDependencies(Dependencies):
-    """What one tenure has on top.
-
-    `enqueue` asks for a reconcile that cannot wait, `read_soon` for a reading of triggers that were
-    never read.
-    """
-
-    states: StateStore
-    ports: PortBook
-    quarantine: PortQuarantine
-    pod_labels: PodLabels
-    resolver_client: ResolverClient
-    definition: DefinitionCheck
-    decisions: Decisions
-    evidence: Callable[[Request], Sequence[Evidence]]
-    enqueue: Callable[[Request], None]
-    read_soon: Callable[[Request], None]
 
 
 class StartupProgress:
@@ -131,140 +110,301 @@ class StartupProgress:
         )
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ReconcileLoop:
     """Reconciles for the controller's workers."""
 
-    deps: LeaderDependencies
     reconciler: ElastiServiceReconciler
+    elastiservices: Scope[ElastiService]
+    states: StateStore
+    pod_labels: PodLabels
+    waker: Waker
+    metrics: OperatorMetrics
     bounded_requeue: BoundedRequeue
+    resolvers: Resolvers
 
     def __post_init__(self) -> None:
-        present = self.deps.caches.elastiservices.all()
         self._progress = StartupProgress(
-            Request(es.metadata.namespace, es.metadata.name) for es in present
+            Request(es.metadata.namespace, es.metadata.name) for es in self.elastiservices.all()
         )
 
     async def reconcile(self, request: Request) -> Result | None:
         """Reconcile one ElastiService, in its turn. Raises what failed."""
-        clock, metrics = asyncio.get_running_loop().time, self.deps.metrics
-        await self.deps.waker.wait_calm()
+        clock = asyncio.get_running_loop().time
+        state = self.states.find(request)
+        # Clients are refused as long as a lost resolver is listed, and that waits for nothing.
+        if state is None or not self.resolvers.lost(state.listing.listed):
+            await self.waker.wait_calm()
         began = clock()
+        keys = {"namespace": request.namespace, "name": request.name}
         try:
-            result = await self.reconciler.reconcile(request)
+            with structlog.contextvars.bound_contextvars(**keys, reconcile_id=secrets.token_hex(4)):
+                result = await self.reconciler.reconcile(request)
         except Exception as error:
-            metrics.reconciled(request, clock() - began, error)
+            self.metrics.reconciled(request, clock() - began, error)
             self._progress.reconciled(request, failed=True)
             raise
         finally:
             self.bounded_requeue.reconciled(request)
-        state = self.deps.states.find(request)
+        state = self.states.find(request)
         if state is None:
-            metrics.forget(request)
-            self.deps.pod_labels.forget(request)
+            self.metrics.forget(request)
+            self.pod_labels.forget(request)
         else:
-            metrics.reconciled(request, clock() - began, None)
-            metrics.state(request, state.current)
+            self.metrics.reconciled(request, clock() - began, None)
+            self.metrics.state(request, state.current)
         self._progress.reconciled(request, failed=False)
         return result
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Leader:
-    """One tenure. `run` goes on until cancelled.
+    """One tenure: what every replica has, and what only a leader needs on top. `run` goes on until cancelled.
 
     `former_at`: until when the leader before is known to have led, in seconds since 1970. What status
     says that its triggers have shown is good if that is not long ago.
     """
 
-    def __init__(
-        self,
-        deps: Dependencies,
-        open_resolver_client: ResolverClientFactory,
-        *,
-        former_at: float = -math.inf,
-    ) -> None:
-        self._former_at = former_at
-        self._deps = deps
-        self._open_resolver_client = open_resolver_client
-        library = deps.metrics.library
+    client: Client
+    settings: OperatorSettings
+    clock: Clock
+    caches: OperatorCaches
+    directory: Directory
+    scales: ScaleHandler
+    autoscalers: Autoscalers
+    waker: Waker
+    metrics: OperatorMetrics
+    reporter: EventReporter
+    open_resolver_client: ResolverClientFactory
+    former_at: float = -math.inf
+
+    def __post_init__(self) -> None:
+        library = self.metrics.library
         self._controller = Controller(
             _CONTROLLER,
             self._reconcile,
             queue=PriorityQueue(metrics=library.queue(_CONTROLLER)),
-            workers=deps.settings.workers,
+            workers=self.settings.workers,
             timeout=_RECONCILE_TIMEOUT,
             metrics=library.controller(_CONTROLLER),
         )
         self._loop: ReconcileLoop | None = None
         self._poller: Poller | None = None
+        self._states, self._pod_labels = StateStore(), PodLabels()
+        self._definition = DefinitionCheck(self.client)
+        self._notifier: Notifier | None = None
+        if self.settings.notify_url:
+            from elasti.operator.report import notifications  # noqa: PLC0415 -- few have a URL
+
+            self._notifier = notifications.Notifier(self.settings, self.metrics, self.clock)
+        self._ports = PortBook()
+        self._quarantine = PortQuarantine(
+            self.client, namespace=self.settings.operator_namespace, clock=self.clock
+        )
 
     async def run(self) -> None:
         """Lead."""
-        settings = self._deps.settings
         evaluator = Evaluator(
-            clock=self._deps.clock,
-            stale_after=stale_after(settings.polling_interval),
-            variables=settings.trigger_variables,
-            secret=functools.partial(read_secret, self._deps.client),
-            client=self._deps.client,
-            former_at=self._former_at,
+            clock=self.clock,
+            stale_after=stale_after(self.settings.polling_interval),
+            variables=self.settings.trigger_variables,
+            secret=functools.partial(read_secret, self.client),
+            client=self.client,
+            former_at=self.former_at,
         )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(evaluator)
-            resolver_client = await stack.enter_async_context(self._open_resolver_client())
-            deps = self._make_dependencies(evaluator, resolver_client)
-            await deps.definition.check()
-            await recover_ports(deps.ports, deps.quarantine, deps.caches)
-            reconciler, requeue = ElastiServiceReconciler(deps), BoundedRequeue(self._enqueue)
-            self._loop = ReconcileLoop(deps, reconciler, requeue)
-            events = EventMapping(deps, requeue)
-            await stack.enter_async_context(events.listening(before_wake=reconciler.wake))
+            resolver_client = await stack.enter_async_context(self.open_resolver_client())
+            await self._definition.check()
+            await recover_ports(self._ports, self._quarantine, self.caches)
+            evidence = evidence_lookup(self.directory, evaluator)
+            decisions = Decisions(
+                directory=self.directory,
+                states=self._states,
+                evidence=evidence,
+                clock=self.clock,
+                polling_interval=self.settings.polling_interval,
+            )
+            requeue = BoundedRequeue(self._enqueue)
+            self._loop = ReconcileLoop(
+                reconciler=self._make_reconciler(resolver_client, decisions, evidence),
+                elastiservices=self.caches.elastiservices,
+                states=self._states,
+                pod_labels=self._pod_labels,
+                waker=self.waker,
+                metrics=self.metrics,
+                bounded_requeue=requeue,
+                resolvers=self.caches.resolvers,
+            )
+            self._poller = Poller(
+                elastiservices=self.caches.elastiservices,
+                private_slices=self.caches.private_slices,
+                states=self._states,
+                decisions=decisions,
+                evaluator=evaluator,
+                enqueue=self._enqueue,
+                interval=self.settings.polling_interval,
+                show=self.metrics.triggers_show,
+                public_slices=PublicSlices(self.client, period=self.settings.polling_interval),
+                observed=ObservationTally(
+                    directory=self.directory,
+                    states=self._states,
+                    decisions=decisions,
+                    evidence=evidence,
+                    clock=self.clock,
+                    polling_interval=self.settings.polling_interval,
+                    enqueue=self._enqueue,
+                ).look,
+            )
+            events = EventMapping(
+                caches=self.caches,
+                directory=self.directory,
+                states=self._states,
+                pod_labels=self._pod_labels,
+                metrics=self.metrics,
+                enqueue=self._enqueue,
+                bounded_requeue=requeue,
+            )
+            stack.enter_context(self.waker.leading(self._states, self._enqueue))
+            await stack.enter_async_context(events.listening())
             events.feed(self._controller)
-            sweeper = OrphanSweeper(deps.client, deps.caches, period=settings.sweep_period)
-            self._poller = self._make_poller(deps, evaluator)
+            sweeper = OrphanSweeper(self.client, self.caches, period=self.settings.sweep_period)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._controller.run(), name="controller")
                 group.create_task(self._poller.run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
-                group.create_task(deps.definition.run(), name="definition")
+                group.create_task(self._definition.run(), name="definition")
+                if self._notifier is not None:
+                    group.create_task(self._notifier.run(), name="notifications")
+                if self.settings.enrolment:
+                    from elasti.operator.enrolment.controller import (  # noqa: PLC0415 -- few enable it
+                        EnrolmentController,
+                    )
 
-    def _make_poller(self, deps: LeaderDependencies, evaluator: Evaluator) -> Poller:
-        return Poller(
-            elastiservices=deps.caches.elastiservices,
-            private_slices=deps.caches.private_slices,
-            states=deps.states,
-            decisions=deps.decisions,
-            evaluator=evaluator,
-            enqueue=self._enqueue,
-            interval=deps.settings.polling_interval,
-            show=deps.metrics.triggers_show,
+                    enrolment = EnrolmentController(
+                        client=self.client,
+                        settings=self.settings,
+                        clock=self.clock,
+                        services=self.caches.services,
+                        elastiservices=self.caches.elastiservices,
+                        reporter=self.reporter,
+                    )
+                    group.create_task(enrolment.run(), name="enrolment")
+
+    def _make_reconciler(
+        self,
+        resolver_client: ResolverClient,
+        decisions: Decisions,
+        evidence: Callable[[Request], Sequence[Evidence]],
+    ) -> ElastiServiceReconciler:
+        client, settings, clock, caches = self.client, self.settings, self.clock, self.caches
+        targets = TargetWatcher(client, caches.manager, self.scales, self.metrics)
+        reader = ClusterReader(
+            client=client,
+            caches=caches,
+            targets=targets,
+            autoscalers=self.autoscalers,
+            directory=self.directory,
+            definition=self._definition,
+            ports=self._ports,
+            clock=clock,
+            dozes=DozeReader(
+                client=client, scales=self.scales, directory=self.directory, settings=settings
+            ),
         )
-
-    def _make_dependencies(
-        self, evaluator: Evaluator, resolver_client: ResolverClient
-    ) -> LeaderDependencies:
-        deps, states = self._deps, StateStore()
-        evidence = evidence_lookup(deps.directory, evaluator)
-        return LeaderDependencies(
-            **{field.name: getattr(deps, field.name) for field in dataclasses.fields(deps)},
-            states=states,
-            ports=PortBook(),
-            quarantine=PortQuarantine(
-                deps.client, namespace=deps.settings.operator_namespace, clock=deps.clock
-            ),
-            pod_labels=PodLabels(),
+        observer = Observer(
+            reader=reader,
+            directory=self.directory,
+            states=self._states,
+            decisions=decisions,
+            ports=self._ports,
+            pod_labels=self._pod_labels,
+            reporter=self.reporter,
+            settings=settings,
+        )
+        writer = ElastiServiceWriter(client, settings, clock)
+        publisher = SlicePublisher(client, resolver_client, caches.resolvers)
+        conflicts = ScaleConflicts(
+            client=client, scales=self.scales, reporter=self.reporter, clock=clock
+        )
+        executor = HandoverExecutor(
+            client=client,
+            settings=settings,
+            clock=clock,
+            directory=self.directory,
+            states=self._states,
+            decisions=decisions,
+            scales=self.scales,
+            autoscalers=self.autoscalers,
             resolver_client=resolver_client,
-            definition=DefinitionCheck(deps.client),
-            decisions=Decisions(
-                directory=deps.directory,
-                states=states,
-                evidence=evidence,
-                clock=deps.clock,
-                polling_interval=deps.settings.polling_interval,
+            metrics=self.metrics,
+            reporter=self.reporter,
+            waker=self.waker,
+            writer=writer,
+            publisher=publisher,
+            conflicts=conflicts,
+            workers=Workers(self.scales, self.waker.known, writer, self.reporter),
+        )
+        dozer = Dozer(
+            client=client,
+            clock=clock,
+            scales=self.scales,
+            waker=self.waker,
+            reporter=self.reporter,
+            note=writer.patch_status,
+        )
+        return ElastiServiceReconciler(
+            caches=caches,
+            directory=self.directory,
+            states=self._states,
+            ports=self._ports,
+            quarantine=self._quarantine,
+            targets=targets,
+            writer=writer,
+            observer=observer,
+            executor=executor,
+            conflicts=conflicts,
+            waker=self.waker,
+            finalizer=Finalizer(
+                client=client,
+                settings=settings,
+                metrics=self.metrics,
+                directory=self.directory,
+                services=caches.services,
+                quarantine=self._quarantine,
+                reader=reader,
+                executor=executor,
+                publisher=publisher,
+                dozer=dozer,
             ),
-            evidence=evidence,
+            status_report=StatusReport(
+                writer=writer,
+                ports=self._ports,
+                quarantine=self._quarantine,
+                decisions=decisions,
+                evidence=evidence,
+                read_soon=self._read_soon,
+                waker=self.waker,
+                settings=settings,
+                clock=clock,
+                metrics=self.metrics,
+                reporter=self.reporter,
+                notifier=self._notifier,
+            ),
+            observation_report=ObservationReport(
+                client=client,
+                patch_status=writer.patch_status,
+                evidence=evidence,
+                read_soon=self._read_soon,
+                reporter=self.reporter,
+                clock=clock,
+            ),
+            settings=settings,
+            clock=clock,
+            metrics=self.metrics,
+            reporter=self.reporter,
+            dozer=dozer,
             enqueue=self._enqueue,
-            read_soon=self._read_soon,
         )
 
     def _read_soon(self, request: Request) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from elasti.api.defaults import COLD_START_BOUNDS, TRIGGER_VALUE_METRIC
 from elasti.api.types import CapacityStatus, ElastiServiceSpec, ElastiServiceStatus, UsageStatus
 from elasti.api.usage import with_present
-from elasti.operator.handover.machine import HOLDS, State
 from kubeloop.aio.clock import SystemClock
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import MetricKind, OwnedSeries
@@ -21,29 +20,21 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from elasti.api.conditions import TransitionReason
+    from elasti.api.states import State
     from kubeloop.controller.reconcile import Request
 
 _SUCCESS = "success"
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 _MAX_ENDED = 256
-_PARK_OUTCOMES = {
-    "": "Parked",
-    "traffic arrived": "TrafficArrived",
-    "in use again": "InUse",
-    "a resolver did not answer": "ResolverSilent",
-    "no resolver is ready": "NoResolver",
-    "no endpoint is ready": "NoEndpoint",
-    "the target could not be parked": "Refused",
-    "not parked, and no endpoint is ready": "Refused",
-}
 _UNOWNED = None
 # By the field of status that has it. Kubernetes counts CPU in thousandths of a core, Prometheus in cores.
 _RELEASED: Mapping[str, tuple[MetricKind, str, str]] = {
-    "cpu_millicores": ("gauge", "cpu_cores", "CPU that a sleeping target releases."),
-    "memory_bytes": ("gauge", "memory_bytes", "Memory that a sleeping target releases."),
-    "cpu_millicore_seconds": ("counter", "cpu_core_seconds_total", "CPU that sleep has released."),
+    "cpu_millicores": ("gauge", "cpu_cores", "CPU that the sleeping target releases now."),
+    "memory_bytes": ("gauge", "memory_bytes", "Memory that the sleeping target releases now."),
+    "cpu_millicore_seconds": ("counter", "cpu_core_seconds_total", "CPU released by sleep so far."),
     "memory_byte_seconds": (
-        "counter", "memory_byte_seconds_total", "Memory that sleep has released.",
+        "counter", "memory_byte_seconds_total", "Memory released by sleep so far.",
     ),
 }  # fmt: skip
 
@@ -60,8 +51,10 @@ class OperatorMetrics:
             ["crd_name", "error"],
             _BOUNDS,
         )
-        self._finalizer = _counter("CRD_finalizer_counter", "Ends of ElastiServices.", "crd_name")
-        self._updates = _counter("CRD_update_counter", "Changes of mode.", "crd_name", "mode")
+        self._finalizer = _counter("CRD_finalizer_counter", "ElastiServices finalized.", "crd_name")
+        self._updates = _counter(
+            "CRD_update_counter", "Changes between the modes serve and proxy.", "crd_name", "mode"
+        )
         self._mode = OwnedSeries(
             "gauge", "elasti_operator_mode", "1 in proxy mode, else 0.", ["crd_name"]
         )
@@ -69,26 +62,26 @@ class OperatorMetrics:
             "gauge", "elasti_operator_informer_count", "Watches held.", ["informer_name"]
         )
         self._follows = _counter(
-            "informer_counter", "Targets that are followed from now on, or no more.",
+            "informer_counter", "Targets added to or removed from watching.",
             "crd_name", "action",
         )  # fmt: skip
         self._handled = _counter(
-            "informer_handler_counter", "Changes of objects that concern an ElastiService.",
+            "informer_handler_counter", "Watch events that concern an ElastiService.",
             "crd_name", "key",
         )  # fmt: skip
         self._scale = _counter(
-            "scale_counter", "Writes of a target's scale.", "service_name", "namespace", "target"
+            "scale_counter", "Writes to a target's scale.", "service_name", "namespace", "target"
         )
         self._woken = OwnedSeries(
             "counter",
             "elasti_wakes_total",
-            "Sleeping targets that were woken, by cause.",
+            "Sleeping targets woken, by cause.",
             ["cause"],
         )
         self._parks = OwnedSeries(
             "counter",
             "elasti_parks_total",
-            "Attempts to put a target to sleep, by how they ended.",
+            "Attempts to put a target to sleep, by outcome.",
             ["outcome"],
         )
         self._cold_starts = OwnedSeries(
@@ -101,13 +94,13 @@ class OperatorMetrics:
         self._sleeps_at = OwnedSeries(
             "gauge",
             "elasti_sleeps_at_timestamp_seconds",
-            "When a target will sleep if it is used no more; only while that is known.",
+            "Unix time at which the target will sleep if it stays idle; absent if unknown.",
             ["crd_name"],
         )
         self._trigger_values = OwnedSeries(
             "gauge",
             TRIGGER_VALUE_METRIC,
-            "What a trigger showed last, by its place in the spec; in the replica that leads.",
+            "Last value of a trigger, by index in spec.triggers. Leader only.",
             ["crd_name", "trigger"],
         )
         self._released = {
@@ -117,15 +110,28 @@ class OperatorMetrics:
         self._answers = OwnedSeries(
             "counter",
             "elasti_operator_wake_requests_total",
-            "Requests for a wake-up, by what was done.",
+            "Wake requests answered, by outcome.",
+            ["outcome"],
+        )
+        self._notifications = OwnedSeries(
+            "counter",
+            "elasti_notifications_total",
+            "Notifications by outcome: sent, failed, dropped because too many waited. Leader only.",
             ["outcome"],
         )
         self._rebuilt = OwnedSeries(
             "counter",
             "elasti_operator_informer_restarts_total",
-            "Watches that were stopped and started again.",
+            "Watches restarted.",
             ["informer_name"],
         )
+        self._in_clear = OwnedSeries(
+            "counter",
+            "elasti_operator_plaintext_calls_total",
+            "Calls between operator and resolver without TLS, although it is on.",
+            ["direction"],
+        )
+        self._calls_in_clear: Callable[[], Mapping[str, int]] = dict
         self._watches: Callable[[], Mapping[str, int]] = dict
         self._restarts: Callable[[], Mapping[str, int]] = dict
         self._modes: dict[Request, str] = {}
@@ -147,14 +153,14 @@ class OperatorMetrics:
 
     def state(self, request: Request, state: State | None) -> None:
         """An ElastiService is in a state."""
-        mode = HOLDS[state].mode if state else ""
+        mode = state.mode if state else ""
         if mode != self._modes.get(request, ""):
             self._modes[request] = mode
             self._updates.add(request, str(request), mode, _SUCCESS)
         self._mode.put(request, str(request), value=float(mode == "proxy"))
 
     def follows(self, request: Request, action: str) -> None:
-        """An ElastiService's target is followed from now on (`add`), or no more (`stop`)."""
+        """An ElastiService's target is now watched (`add`), or no longer (`stop`)."""
         self._follows.add(request, str(request), action, _SUCCESS)
 
     def handled(self, request: Request, key: str) -> None:
@@ -177,9 +183,13 @@ class OperatorMetrics:
         """A sleeping target was woken."""
         self._woken.add(_UNOWNED, cause)
 
-    def park_ended(self, why: str) -> None:
-        """An attempt to put a target to sleep ended; "" where it sleeps."""
-        self._parks.add(_UNOWNED, _PARK_OUTCOMES.get(why, "Other"))
+    def notified(self, outcome: str) -> None:
+        """A notification was sent, or not."""
+        self._notifications.add(_UNOWNED, outcome)
+
+    def park_ended(self, why: TransitionReason) -> None:
+        """An attempt to put a target to sleep ended: it sleeps (PARKED), or why it does not."""
+        self._parks.add(_UNOWNED, why)
 
     def cold_start(self, stage: str, seconds: float) -> None:
         """A stage of a cold start is over."""
@@ -193,7 +203,7 @@ class OperatorMetrics:
                 self._trigger_values.put(request, str(request), str(index), value=value)
 
     def sleeps_at(self, request: Request, moment: float | None) -> None:
-        """A target will sleep at this time; None where that is not known."""
+        """A target will sleep at this time; None if unknown."""
         if moment is None:
             self._sleeps_at.remove(request)
         else:
@@ -216,6 +226,10 @@ class OperatorMetrics:
     def observe_clock(self, now: Callable[[], dt.datetime]) -> None:
         """Take the time from here."""
         self._now = now
+
+    def observe_calls_in_clear(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Ask this at every scrape: how many calls were sent and received without TLS."""
+        self._calls_in_clear = counts
 
     def observe_watches(
         self,
@@ -240,6 +254,8 @@ class OperatorMetrics:
             self._informers.put(_UNOWNED, name, value=count)
         for name, count in self._restarts().items():
             self._rebuilt.put(_UNOWNED, name, value=count)
+        for direction, count in self._calls_in_clear().items():
+            self._in_clear.put(_UNOWNED, direction, value=count)
         self._count_released()
         for metric in self.own():
             yield from metric.pieces()

@@ -37,7 +37,7 @@ class BoundedRequeue:
         return f"<BoundedRequeue {len(self._under_way)} under way, {len(self._waiting)} waiting>"
 
     def add(self, request: Request) -> None:
-        """Have it reconciled in its turn; nothing where it waits for that already.
+        """Have it reconciled in its turn; does nothing if it is already waiting.
 
         One that is under way may be half done: it comes once more.
         """

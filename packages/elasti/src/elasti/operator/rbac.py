@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from elasti.api.names import (
     GROUP,
-    KUBELET_ACCOUNT,
     LEASE_NAME,
     PAGE_CONFIG_MAP,
     PLURAL,
     QUARANTINE_CONFIG_MAP,
+    TEMPLATES_PLURAL,
+    TLS_SECRET,
 )
 from elasti.api.rbac import READ, PolicyRule
+from elasti.api.triggers.registry import trigger_types
 from elasti.operator.autoscalers import AUTOSCALERS
+
+# Zero is applied, so that the replicas have an owner while a target sleeps; a wake-up is an update.
+SCALE = ("get", "update", "patch")
 
 NAMESPACED_RULES = (
     # `update` is never sent: the admission policy lets accounts without it change two annotations only.
@@ -36,26 +41,64 @@ NAMESPACED_RULES = (
         "the resolver's place in a Service's rotation",
     ),
     PolicyRule("", ("pods",), ("get", "list"), "whether pods are there, or still ending"),
-    # Custom slices are refused without it, where endpoint addresses are restricted.
+    # Custom slices are refused without it if endpoint addresses are restricted.
     PolicyRule(
         "discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift asks for it"
     ),
-    PolicyRule("metrics.k8s.io", ("pods",), ("list",), "how much CPU pods use"),
+    *(rule for trigger in trigger_types().values() for rule in trigger.rules),
     PolicyRule("apps", ("deployments", "statefulsets"), READ, "targets"),
-    PolicyRule(
-        "apps", ("deployments/scale", "statefulsets/scale"), ("get", "update"), "sleep and wake"
-    ),
+    PolicyRule("apps", ("deployments/scale", "statefulsets/scale"), SCALE, "sleep and wake"),
     PolicyRule("argoproj.io", ("rollouts",), READ, "targets"),
-    PolicyRule("argoproj.io", ("rollouts/scale",), ("get", "update"), "sleep and wake"),
+    PolicyRule("argoproj.io", ("rollouts/scale",), SCALE, "sleep and wake"),
     *(rule for autoscaler in AUTOSCALERS for rule in autoscaler.rules),
+    PolicyRule("policy", ("poddisruptionbudgets",), ("list",), "spec.policy Observe: the verdict"),
     # A Role may grant it for the namespace that it is in.
-    PolicyRule("", ("namespaces",), ("get",), "do not wait where a namespace goes"),
-    PolicyRule("", ("events",), ("create", "patch"), "tell people"),
+    PolicyRule("", ("namespaces",), ("get",), "skip waiting when the namespace is terminating"),
+    PolicyRule("", ("events",), ("create", "patch"), "record Events"),
     PolicyRule(
         "", ("configmaps",), ("get",), "say that a waiting page is missing", (PAGE_CONFIG_MAP,)
     ),
 )
 """In every watched namespace, or in the whole cluster."""
+
+DOZE_RULES = (
+    PolicyRule(
+        "", ("pods/resize",), ("patch",), "spec.sleep.mode Doze: shrink and restore requests"
+    ),
+    PolicyRule(
+        "", ("pods/eviction",), ("create",), "the way out if a node has no room to restore them"
+    ),
+    PolicyRule("", ("limitranges",), ("list",), "the least that a dozing container may request"),
+    PolicyRule(
+        "autoscaling",
+        ("horizontalpodautoscalers",),
+        ("list",),
+        "refuse one that scales by utilization",
+    ),
+    PolicyRule(
+        "autoscaling.k8s.io",
+        ("verticalpodautoscalers",),
+        ("list",),
+        "refuse one that changes requests",
+    ),
+)
+"""In the same places, if the installation enables Doze."""
+
+ENROLMENT_RULES = (
+    PolicyRule("", ("namespaces",), ("list", "watch"), "labels of namespaces"),
+    PolicyRule(GROUP, (TEMPLATES_PLURAL,), ("list", "watch"), "templates"),
+    PolicyRule(
+        GROUP, (PLURAL,), ("get", "create", "delete"), "ElastiServices of labelled Services"
+    ),
+    *(
+        PolicyRule(group, (plural,), ("list",), "name the autoscaler of a workload")
+        for group, plural in (
+            ("autoscaling", "horizontalpodautoscalers"),
+            ("keda.sh", "scaledobjects"),
+        )
+    ),
+)
+"""In the whole cluster, if the installation enables enrolment."""
 
 REVIEW_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "who calls"),)
 """To know callers by asking the API server; only a ClusterRole can grant it."""
@@ -70,7 +113,7 @@ CLUSTER_RULES = (
         (f"{PLURAL}.{GROUP}",),
     ),
 )
-"""What has no namespace."""
+"""Cluster-scoped resources."""
 
 LEASE_RULES = (
     PolicyRule("coordination.k8s.io", ("leases",), ("create",), "leader election"),
@@ -81,26 +124,22 @@ LEASE_RULES = (
 """In the operator's own namespace: to be one of several."""
 
 PORT_RULES = (
-    PolicyRule("", ("configmaps",), ("create",), "the resolver ports that rest"),
+    PolicyRule("", ("configmaps",), ("create",), "quarantined resolver ports"),
     PolicyRule(
         "",
         ("configmaps",),
         ("get", "patch"),
-        "the resolver ports that rest",
+        "quarantined resolver ports",
         (QUARANTINE_CONFIG_MAP,),
     ),
 )
 """In the operator's own namespace: so that no restart gives a port away too early."""
 
-KUBELET_RULES = (PolicyRule("", ("nodes/stats",), ("get",), "the bytes of pods"),)
-"""All that the account may do whose token kubelets see."""
-
-KUBELET_TOKEN_RULES = (
-    PolicyRule(
-        "", ("serviceaccounts/token",), ("create",), "to read kubelets with", (KUBELET_ACCOUNT,)
-    ),
+# Not `create`, which no name can bind: the installer creates the Secret.
+TLS_RULES = (
+    PolicyRule("", ("secrets",), ("get", "update"), "certificates of both programs", (TLS_SECRET,)),
 )
-"""In the operator's own namespace, where it reads kubelets."""
+"""In the operator's own namespace, if it makes the certificates."""
 
 OWN_RULES = (*LEASE_RULES, *PORT_RULES)
 """All that it needs in its own namespace."""
@@ -110,4 +149,4 @@ RESOLVER_NAMESPACE_RULES = (
         "discovery.k8s.io", ("endpointslices",), ("list", "watch"), "where the resolvers are"
     ),
 )
-"""In the resolver's namespace, where the operator is confined to others."""
+"""In the resolver's namespace, if the operator is confined to other namespaces."""

@@ -5,6 +5,10 @@ was just scaled down, and a wake-up judged by it would be lost. Every write carr
 resourceVersion that was read, so nothing is decided by an old reading: a wake-up that meets another
 writer reads again; a park that does so gives way.
 
+While a target sleeps, `spec.replicas` is ours: zero is written by server-side apply, with force. An update of zero
+would erase the field's owner, since a Scale leaves zero out. A wake-up is an ordinary update, as an HPA makes: it
+replaces our Apply entry. The field is never left out of an apply, since absent means zero here.
+
 A Deployment with `strategy: Recreate` is not to have two pods at once; a database with its volume is damaged
 by them. Kubernetes keeps that in rollouts only: scaled to zero and back, a new pod starts beside one that is
 ending. So such a target stays at zero until its pods are gone.
@@ -12,7 +16,6 @@ ending. So such a target stays at zero until its pods are gone.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from typing import TYPE_CHECKING
 
@@ -20,41 +23,23 @@ import msgspec
 import structlog
 
 from elasti.api.names import FIELD_MANAGER
-from kubeloop.client.errors import Conflict, Forbidden
+from elasti.operator.model.targets import ScaleTarget, ScaleView
+from kubeloop.client.errors import ApiError, Conflict, Forbidden
 from kubeloop.objects.core import PODS, Pod
 from kubeloop.objects.meta import SlimMeta
+from kubeloop.objects.patches import ApplyPatch
 
 if TYPE_CHECKING:
     from kubeloop.client.client import Client
     from kubeloop.client.discovery import ResourceInfo
     from kubeloop.client.subresource import Subresource
 
+# The refusals of a server, or a role, that does not let a scale be applied; an update may still pass.
+_NOT_APPLICABLE = frozenset({400, 403, 405, 415, 422, 500, 501})
 _TRIES = 3
 _WAKE_TRIES = 10
-# KubeElasti takes these plurals for kinds.
-_LEGACY_KINDS = {"deployments": "Deployment", "rollouts": "Rollout", "statefulsets": "StatefulSet"}
-
-PODS_ENDING = "its pods are still ending, and the strategy Recreate lets none start beside them"
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScaleTarget:
-    """The workload that sleeps and wakes."""
-
-    namespace: str
-    api_version: str
-    kind: str
-    name: str
-
-    @classmethod
-    def of(cls, namespace: str, api_version: str, kind: str, name: str) -> ScaleTarget:
-        """Name a target as users write it; KubeElasti's plurals become kinds."""
-        return cls(namespace, api_version, _LEGACY_KINDS.get(kind, kind), name)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 class _ScaleSpec(msgspec.Struct, gc=False):
@@ -76,13 +61,23 @@ class TargetScale(msgspec.Struct, rename="camel", gc=False):
     kind: str = "Scale"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScaleView:
-    """A target's scale as it was read or written."""
+class _FieldsEntry(msgspec.Struct, gc=False):
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
 
-    uid: str
-    replicas: int
-    version: str
+
+class _ManagedMeta(SlimMeta, rename="camel", gc=False):
+    managed_fields: tuple[_FieldsEntry, ...] | None = None
+
+
+class ManagedObject(msgspec.Struct, gc=False):
+    """An object of any kind, with who owns fields of it."""
+
+    metadata: _ManagedMeta
+
+
+_OURS = _FieldsEntry(FIELD_MANAGER, "Apply", "scale")
 
 
 class ScaleUp(enum.Enum):
@@ -109,11 +104,17 @@ class ScaleHandler:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._not_applied: set[tuple[str, str, str]] = set()
 
     async def read(self, target: ScaleTarget) -> ScaleView:
         """Read the scale, now, from the server."""
         scales = await self._scales(target)
         return _view(await scales.get(target.name, namespace=target.namespace))
+
+    async def selector(self, target: ScaleTarget) -> str:
+        """Return the selector of the target's pods, from the server."""
+        scales = await self._scales(target)
+        return (await scales.get(target.name, namespace=target.namespace)).status.selector
 
     async def scale_up(
         self,
@@ -125,7 +126,7 @@ class ScaleHandler:
     ) -> tuple[ScaleUp, ScaleView]:
         """Ask for at least `minimum` replicas; says from a live reading whether that was so.
 
-        `seen` is what a cache has. Where that is too little, it is written onto at once: the server
+        `seen` is the cached view. If it shows too few replicas, the write is based on it at once: the server
         takes the write only if nothing has changed since, so nothing is decided by an old reading, and
         a wake-up is one request instead of two. `recreates`: not from zero while there are pods.
         """
@@ -148,19 +149,36 @@ class ScaleHandler:
             scale = None
         raise AssertionError  # the last try returns or raises
 
-    async def park(self, target: ScaleTarget, seen: ScaleView) -> tuple[ScaleDown, ScaleView]:
-        """Ask for zero replicas if uid and `spec.replicas` are still as they were seen."""
+    async def park(
+        self, target: ScaleTarget, seen: ScaleView, replicas: int = 0
+    ) -> tuple[ScaleDown, ScaleView]:
+        """Ask for fewer replicas, or zero, if uid and `spec.replicas` are still as they were seen."""
         scales = await self._scales(target)
         for tries_left in reversed(range(_TRIES)):
             scale = await scales.get(target.name, namespace=target.namespace)
             if (scale.metadata.uid, scale.spec.replicas) != (seen.uid, seen.replicas):
                 return ScaleDown.CHANGED, _view(scale)
             try:
-                return ScaleDown.PARKED, await self._write(scales, target, scale, 0)
+                version = scale.metadata.resource_version
+                zero = None if replicas else await self._own_zero(scales, target, version)
+                written = zero or await self._write(scales, target, scale, replicas)
+                return ScaleDown.PARKED, written
             except Conflict:
                 if not tries_left:
                     return ScaleDown.CHANGED, _view(scale)
         raise AssertionError  # the last try returns
+
+    async def take(self, target: ScaleTarget, seen: ScaleView) -> ScaleView | None:
+        """Own the replicas of a target that was seen at zero; None if its kind's scale cannot be applied.
+
+        Writes nothing if they are ours already. Raises Conflict if it has changed since.
+        """
+        objects = self._client.resource((await self.resource(target)).gvr, ManagedObject)
+        found = await objects.get(target.name, namespace=target.namespace)
+        # A writer of another value takes the entry away.
+        if _OURS in (found.metadata.managed_fields or ()):
+            return seen
+        return await self._own_zero(await self._scales(target), target, seen.version)
 
     async def resource(self, target: ScaleTarget) -> ResourceInfo:
         """Return what serves the target's kind. Raises NoMatch, NotScalable."""
@@ -185,12 +203,46 @@ class ScaleHandler:
         try:
             return any([not pod.is_terminal async for pod in pods])
         except Forbidden as error:
-            _log.warning("pods that are ending cannot be seen", target=str(target), why=str(error))
+            _log.warning("cannot list terminating pods", target=str(target), error=str(error))
             return False
 
     async def _scales(self, target: ScaleTarget) -> Subresource[TargetScale]:
         info = await self.resource(target)
         return self._client.resource(info.gvr).subresource("scale", TargetScale)
+
+    async def _own_zero(
+        self, scales: Subresource[TargetScale], target: ScaleTarget, version: str
+    ) -> ScaleView | None:
+        """Apply zero replicas onto one version; None if that is refused for a reason that an update may not meet."""
+        content = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": target.name, "resourceVersion": version},
+            "spec": {"replicas": 0},
+        }
+        try:
+            return _view(
+                await scales.patch(
+                    target.name,
+                    ApplyPatch(content),
+                    namespace=target.namespace,
+                    field_manager=FIELD_MANAGER,
+                    force=True,
+                )
+            )
+        except ApiError as error:
+            if error.code not in _NOT_APPLICABLE:
+                raise
+            key = (target.namespace, target.api_version, target.kind)
+            if key not in self._not_applied:
+                self._not_applied.add(key)
+                _log.warning(
+                    "scale cannot be applied; replicas have no owner during sleep",
+                    namespace=target.namespace,
+                    kind=target.kind,
+                    error=str(error),
+                )
+            return None
 
     async def _write(
         self,

@@ -6,6 +6,7 @@
 | `GET /crd-cache` | the ElastiServices by Service, without headers' values |
 | `GET /metrics`, `/healthz`, `/readyz` | for those who watch; open |
 
+The first two need a token, which TLS protects on its way; the port answers in the clear, too.
 Connections that say nothing, or too slowly, keep no wake-up out (`kubeloop.http.server`).
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from aiohttp import web
+import structlog
 
 from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.wire import (
@@ -25,19 +26,22 @@ from elasti.api.wire import (
     WakeOutcome,
 )
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
+from elasti.authn.tls import PeerTls
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.http.health import HealthChecks, HealthServer
+from kubeloop.http.server import Handler, Request, Response
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.wake import TargetWaker
+    from elasti.operator.waking.requests import WakeRequests
     from elasti.operator.watch.directory import Directory
     from kubeloop.http.server import ConnectionLimits
 
 _LONGEST_CLIENT = 300
+_log = structlog.get_logger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -50,7 +54,7 @@ class Server(HealthServer):
     def __init__(
         self,
         *,
-        waker: TargetWaker,
+        wake_requests: WakeRequests,
         directory: Directory,
         authenticator: CallerAuthenticator | None,
         metrics: OperatorMetrics,
@@ -60,7 +64,9 @@ class Server(HealthServer):
         host: str | None = None,
         port: int = OPERATOR_PORT,
         limits: ConnectionLimits | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
+        self._tls = tls or PeerTls()
         super().__init__(
             healthz=healthz,
             readyz=readyz,
@@ -68,8 +74,9 @@ class Server(HealthServer):
             port=port,
             limits=limits,
             shutdown_timeout=5.0,
+            optional_tls=self._tls.server_context,
         )
-        self._waker = waker
+        self._wake_requests = wake_requests
         self._directory = directory
         self._authenticator = authenticator
         self._operator_metrics = metrics
@@ -78,23 +85,22 @@ class Server(HealthServer):
     async def run(self) -> None:
         """Serve until cancelled."""
         # Requests under way are answered before what they started is cancelled.
-        async with self._waker:
+        async with self._wake_requests:
             await super().run()
 
-    def application(self) -> web.Application:
-        app = super().application()
-        app.router.add_post(INCOMING_PATH, self._guarded(self._incoming))
-        app.router.add_get(CRD_CACHE_PATH, self._guarded(self._crd_cache))
-        app.router.add_get("/metrics", self._serve_metrics)
-        return app
+    def routes(self) -> dict[str, Handler]:
+        return super().routes() | {
+            f"POST {INCOMING_PATH}": self._guarded(self._incoming),
+            f"GET {CRD_CACHE_PATH}": self._guarded(self._crd_cache),
+            "GET /metrics": self._serve_metrics,
+        }
 
-    def _guarded(
-        self, handler: Callable[[web.Request], Awaitable[web.Response]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def guarded(request: web.Request) -> web.Response:
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
             if self._authenticator is not None:
                 try:
-                    await self._authenticator.admit(request.headers.get("Authorization", ""))
+                    self._tls.admit(is_secure=request.is_secure)
+                    await self._authenticator.admit(request.header("authorization") or "")
                 except AccessDenied as denied:
                     headers = _RETRY_AFTER if denied.status == 503 else None
                     return _json(denied.status, {"message": str(denied)}, headers)
@@ -102,28 +108,32 @@ class Server(HealthServer):
 
         return guarded
 
-    async def _incoming(self, request: web.Request) -> web.Response:
+    async def _incoming(self, request: Request) -> Response:
         try:
-            message = msgspec.json.decode(await request.read(), type=IncomingRequest)
+            message = msgspec.json.decode(request.body, type=IncomingRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _json(400, {"message": f"the body is no wake request: {error}"})
+            return _json(400, {"message": f"the body is not a valid wake request: {error}"})
         client = printable(message.client)[:_LONGEST_CLIENT]
-        reply = await self._waker.wake(message.namespace, message.svc, client)
+        service = printable(f"{message.namespace}/{message.svc}")
+        # An operator that shares one wake-up between several requests logs it under the first one's id.
+        wake_id = printable(message.wake_id)
+        with structlog.contextvars.bound_contextvars(service=service, wake_id=wake_id):
+            reply = await self._wake_requests.wake(message.namespace, message.svc, client, wake_id)
+            _log.info("wake request answered", outcome=reply.outcome.value, client=client)
         return _reply(reply)
 
-    async def _crd_cache(self, _request: web.Request) -> web.Response:
+    async def _crd_cache(self, _request: Request) -> Response:
         if not self._is_synced():
             return _json(503, {"message": "the operator is starting"}, _RETRY_AFTER)
         return _json(200, {"services": self._directory.shown()})
 
-    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+    async def _serve_metrics(self, _request: Request) -> Response:
         pieces, budget = [], TimeBudget()
         for piece in self._operator_metrics.pieces():
             pieces.append(piece)
             if budget.spent():
                 await budget.rest()
-        body = "".join(pieces).encode()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        return Response(body="".join(pieces).encode(), content_type=CONTENT_TYPE)
 
 
 def printable(text: str) -> str:
@@ -131,15 +141,10 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def _reply(reply: IncomingReply) -> web.Response:
+def _reply(reply: IncomingReply) -> Response:
     unavailable = reply.outcome is WakeOutcome.UNAVAILABLE
     return _json(reply.outcome.code, reply, _RETRY_AFTER if unavailable else None)
 
 
-def _json(code: int, body: Any, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(
-        status=code,
-        body=msgspec.json.encode(body),
-        content_type="application/json",
-        headers=headers,
-    )
+def _json(code: int, body: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(code, msgspec.json.encode(body), "application/json", headers or {})

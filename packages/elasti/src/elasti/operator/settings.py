@@ -13,6 +13,7 @@ from typing import Any
 
 from elasti.api.defaults import (
     ENGAGE_SETTLE,
+    ENROLMENT_OBSERVE_FOR,
     HEALTH_PORT,
     OPERATOR_PORT,
     POLLING_INTERVAL,
@@ -21,6 +22,7 @@ from elasti.api.defaults import (
 from elasti.api.names import LEASE_NAME, NAMESPACE, RESOLVER_SERVICE
 from elasti.api.parsing import (
     Variables,
+    is_http_url,
     parse_bool,
     parse_count,
     parse_list,
@@ -28,12 +30,12 @@ from elasti.api.parsing import (
     parse_seconds,
     read_variables,
 )
+from elasti.api.triggers.registry import read_metadata, trigger_types
 from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
-from elasti.triggers.registry import read_metadata, trigger_types
 
 
 class OnResolverLoss(enum.Enum):
-    """What happens to sleeping targets when no resolver is ready."""
+    """The treatment of sleeping targets when no resolver is ready."""
 
     WAKE = "Wake"
     WAIT = "Wait"
@@ -41,28 +43,35 @@ class OnResolverLoss(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings(AuthnSettings):
-    """All settings; times in seconds.
-
-    engage_settle: how long resolver and pods are both in rotation before a target is parked; longer
-    than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
-    ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
-    trigger_variables: the environment variables that triggers need; they may hold credentials.
-    default_triggers: the types that an ElastiService has which leaves its triggers out.
-    """
+    """All settings; times in seconds."""
 
     operator_namespace: str = NAMESPACE
     resolver_namespace: str = NAMESPACE
     resolver_service: str = RESOLVER_SERVICE
     resolver_admin_port: int = RESOLVER_ADMIN_PORT
-    watch_namespaces: tuple[str, ...] = ()
+    watch_namespaces: tuple[str, ...] = ()  #: empty: the whole cluster
 
     polling_interval: float = POLLING_INTERVAL
+    #: what triggers need of the environment; may hold credentials
     trigger_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-    default_triggers: tuple[str, ...] = ()
+    default_triggers: tuple[str, ...] = ()  #: of an ElastiService that leaves its triggers out
+    #: where notifications are posted, and with what key they are signed; both may be secrets
+    notify_url: str = dataclasses.field(default="", repr=False)
+    notify_key: str = dataclasses.field(default="", repr=False)
+    notify_key_file: str = ""
+    doze: bool = False  #: requests may be changed through pods/resize
+    enrolment: bool = False  #: labelled Services get ElastiServices
+    #: before a namespace's label `enforce` takes effect
+    enrolment_observe_for: float = ENROLMENT_OBSERVE_FOR
 
+    #: how long resolver and pods are both in rotation before a park; more than the slowest node's
+    #: endpoints need
     engage_settle: float = ENGAGE_SETTLE
-    release_settle: float = 2.0
-    finalize_wait: float = 120.0
+    release_settle: float = (
+        2.0  #: how long an endpoint must be ready before the resolver steps aside
+    )
+    finalize_wait: float = 120.0  #: the longest that a deletion waits for pods
+    #: without a ready resolver, before sleeping targets are woken
     resolver_loss_grace: float = 30.0
     on_resolver_loss: OnResolverLoss = OnResolverLoss.WAKE
 
@@ -72,10 +81,13 @@ class OperatorSettings(AuthnSettings):
     sweep_period: float = 60.0
     workers: int = 16
 
-    host: str | None = None
+    host: str | None = None  #: None: every address
     port: int = OPERATOR_PORT
     health_port: int = HEALTH_PORT
     token_file: str = ""
+    tls_secret: str = (
+        ""  #: in the operator's namespace; the leader makes and renews its certificates
+    )
 
     leader_elect: bool = True
     lease_name: str = LEASE_NAME
@@ -83,7 +95,7 @@ class OperatorSettings(AuthnSettings):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> OperatorSettings:
-        """Read variables; `overrides` (from flags) win where they are not None.
+        """Read variables; `overrides` (from flags) win if they are not None.
 
         Raises SettingsError with every complaint.
         """
@@ -124,8 +136,17 @@ def parse_default_triggers(text: str) -> tuple[str, ...]:
         try:
             read_metadata(name, {})
         except ValueError as error:
-            raise ValueError(f"{text!r} is no default for triggers: {error}") from None
+            raise ValueError(f"{text!r} is not a valid default for triggers: {error}") from None
     return names
+
+
+def parse_notify_url(text: str) -> str:
+    """Read where notifications are posted. Raises ValueError, without the value, which may be a secret."""
+    if not is_http_url(text):
+        raise ValueError(
+            "it is not a URL for notifications; write one such as https://hooks.example.com/elasti"
+        )
+    return text
 
 
 def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
@@ -146,6 +167,12 @@ VARIABLES: Variables = {
     "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
     "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
     "ELASTI_DEFAULT_TRIGGERS": ("default_triggers", parse_default_triggers),
+    "ELASTI_DOZE": ("doze", parse_bool),
+    "ELASTI_NOTIFY_URL": ("notify_url", parse_notify_url),
+    "ELASTI_NOTIFY_KEY": ("notify_key", str),
+    "ELASTI_NOTIFY_KEY_FILE": ("notify_key_file", str),
+    "ELASTI_ENROLMENT": ("enrolment", parse_bool),
+    "ELASTI_ENROLMENT_OBSERVE_FOR": ("enrolment_observe_for", parse_seconds),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_RELEASE_SETTLE": ("release_settle", parse_seconds),
     "ELASTI_FINALIZE_WAIT": ("finalize_wait", parse_seconds),
@@ -156,6 +183,7 @@ VARIABLES: Variables = {
     "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", parse_seconds),
     "ELASTI_WORKERS": ("workers", parse_count),
     "ELASTI_RESOLVER_TOKEN_FILE": ("token_file", str),
+    "ELASTI_TLS_SECRET": ("tls_secret", str),
     "ELASTI_LEADER_ELECT": ("leader_elect", parse_bool),
     "ELASTI_LEASE_NAME": ("lease_name", str),
     "POD_NAME": ("identity", str),

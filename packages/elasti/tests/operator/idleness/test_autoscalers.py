@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasti.api.names import PAUSED_BY_US_ANNOTATION
+from elasti.api.names import PAUSED, PAUSED_BY_US_ANNOTATION, PAUSED_REPLICAS
 from elasti.operator.autoscalers.hpa import Hpa
 from elasti.operator.autoscalers.keda import pause_patch, resume_patch
-from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS
 from kubeloop.client import NotFound
 from kubeloop.client.errors import Status
 
@@ -47,7 +46,7 @@ def test_a_resume_takes_away_only_what_is_ours_and_the_replicas(annotations):
 
 
 @given(ANNOTATIONS)
-def test_a_resume_after_a_pause_leaves_what_was_there_but_for_the_replicas(annotations):
+def test_a_resume_after_a_pause_changes_only_the_replicas(annotations):
     annotations.pop(PAUSED_BY_US_ANNOTATION, None)
     if annotations.get(PAUSED) == "true":
         return

@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.api.conditions import Reason
-from elasti.operator.idleness.decide import (
-    Evidence,
-    Situation,
-    Verdict,
-    decide,
-    is_quiet,
-    sleeps_at,
-)
-from elasti.triggers.registry import TriggerReading
+from elasti.operator.idleness.decide import Evidence, Situation, decide, is_quiet, sleeps_at
+from elasti.operator.model.facts import Verdict
+from elasti.triggers.reader import TriggerReading
 
 QUIET = TriggerReading(0.0)
 COOLDOWN = 100.0
@@ -80,7 +74,7 @@ def test_no_override_lets_a_target_sleep():
         assert decide(dataclasses.replace(busy, **override)).verdict is not Verdict.SLEEP
 
 
-def test_quiet_of_a_sleeping_target_is_none_of_the_woken_one():
+def test_quiet_of_a_sleeping_target_does_not_count_after_the_wake():
     evidence = Evidence(1.0)
     for at in range(0, 100, 30):
         evidence = evidence.after(QUIET, at, stale_after=60, asleep=True)
@@ -107,7 +101,7 @@ def test_a_target_quiet_for_the_cooldown_may_sleep():
     ("changes", "verdict", "words"),
     [
         ({"enabled": False}, Verdict.WAKE, "enabled period"),
-        ({"triggers": ()}, Verdict.STAY, "triggers is empty"),
+        ({"triggers": ()}, Verdict.STAY, "it has no triggers"),
         ({"created_at": 950}, Verdict.STAY, "created"),
         ({"last_scaled_up": 950}, Verdict.STAY, "woken"),
         ({"last_traffic": 950}, Verdict.STAY, "traffic"),
@@ -213,7 +207,7 @@ def test_what_is_kept_awake_sleeps_at_the_end_of_that():
         {"triggers": (watched([(970.0, QUIET), (990.0, FAILED)]),)},
     ],
 )
-def test_when_it_will_sleep_cannot_be_told(changes):
+def test_the_time_of_the_next_sleep_is_unknown(changes):
     assert sleeps_at(situation(**changes)) is None
 
 

@@ -11,11 +11,14 @@ import pytest
 from aiohttp import web
 from tests.operator.rig import FakePrometheus
 
+from elasti.api.triggers.destinations import ALLOWED, parse_networks
 from elasti.api.types import ScaleTrigger
 from elasti.operator.idleness.evaluator import Evaluator, Subject
 from elasti.triggers.pods import PodsReader
-from elasti.triggers.registry import ReadContext, TriggerReading
+from elasti.triggers.reader import ReadContext, TriggerReading
 from tests.web_server import web_server
+
+LOOPBACK = {ALLOWED: parse_networks("127.0.0.0/8")}
 
 
 class StepClock:
@@ -41,7 +44,7 @@ def subject(*triggers: ScaleTrigger, key: str = "web") -> Subject:
 
 async def test_quiet_grows_from_round_to_round(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             one = subject(trigger(prometheus))
             assert evaluator.evidence("web") == ()
             for _ in range(3):
@@ -51,10 +54,10 @@ async def test_quiet_grows_from_round_to_round(clock: StepClock):
             assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 90.0
 
 
-async def test_quiet_begins_anew_when_the_target_wakes(clock: StepClock):
+async def test_quiet_begins_again_when_the_target_wakes(clock: StepClock):
     async with (
         FakePrometheus().running() as prometheus,
-        Evaluator(clock=clock, stale_after=120.0) as evaluator,
+        Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator,
     ):
         awake = subject(trigger(prometheus))
         asleep = dataclasses.replace(awake, asleep=True)
@@ -76,7 +79,7 @@ async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
 
     async with (
         web_server(web.get("/api/v1/query", answer), host="localhost") as address,
-        Evaluator(clock=clock, stale_after=120.0) as evaluator,
+        Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator,
     ):
         meta = {"query": "q", "threshold": "1", "serverAddress": address}
         for _ in range(2):
@@ -88,7 +91,7 @@ async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
 
 async def test_use_and_errors_break_the_quiet(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             one = subject(trigger(prometheus))
             await evaluator.poll([one])
             prometheus.value = 9.0
@@ -103,7 +106,7 @@ async def test_use_and_errors_break_the_quiet(clock: StepClock):
 
 async def test_a_changed_trigger_has_shown_nothing_yet(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             await evaluator.poll([subject(trigger(prometheus))])
             clock.seconds += 30
             await evaluator.poll([subject(trigger(prometheus, "other"))])
@@ -113,7 +116,7 @@ async def test_a_changed_trigger_has_shown_nothing_yet(clock: StepClock):
 
 async def test_subjects_with_the_same_query_share_it(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             subjects = [subject(trigger(prometheus), key=f"web-{n}") for n in range(50)]
             await evaluator.poll(subjects)
             assert len(prometheus.queries) == 2
@@ -134,7 +137,7 @@ class CountingPrometheus(FakePrometheus):
 
 async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
     async with CountingPrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             await evaluator.poll(
                 subject(trigger(prometheus, f"q{n}"), key=f"web-{n}") for n in range(1000)
             )
@@ -146,7 +149,7 @@ async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
 
 async def test_an_invalid_trigger_is_an_error_and_delays_no_other(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             await evaluator.poll([subject(ScaleTrigger("prometheus", {}), trigger(prometheus))])
             broken, good = evaluator.evidence("web")
             assert broken.last is not None
@@ -161,7 +164,7 @@ async def test_a_reader_that_fails_costs_its_own_trigger_only(
         raise RuntimeError("secret")
 
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             monkeypatch.setattr(PodsReader, "read", fail)
             pods = ScaleTrigger("pods", {"metric": "busy", "threshold": "1"})
             await evaluator.poll([subject(pods, key="bad"), subject(trigger(prometheus))])
@@ -194,7 +197,7 @@ async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
     ]
     reported: list[Hashable] = []
     loop = asyncio.get_running_loop()
-    async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+    async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
         began = loop.time()
         polling = asyncio.create_task(evaluator.poll(subjects, reported.append))
         await asyncio.sleep(1.0)
@@ -214,7 +217,7 @@ async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
 
 async def test_what_is_gone_is_forgotten(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
             await evaluator.poll([subject(trigger(prometheus))])
             evaluator.forget("web")
             assert evaluator.evidence("web") == ()

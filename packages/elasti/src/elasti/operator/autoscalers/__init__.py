@@ -1,8 +1,15 @@
-"""Autoscalers that own a target while it is awake. A new one is a file here and a line below."""
+"""Autoscalers that own a target while it is awake: a module for each of `api.types.AUTOSCALER_KINDS`."""
 
 from __future__ import annotations
 
-from elasti.operator.autoscalers.hpa import Hpa
-from elasti.operator.autoscalers.keda import Keda
+import importlib
+from typing import TYPE_CHECKING
 
-AUTOSCALERS = (Keda, Hpa)
+from elasti.api.types import AUTOSCALER_KINDS
+
+if TYPE_CHECKING:
+    from elasti.operator.autoscalers.base import Autoscaler
+
+AUTOSCALERS: tuple[type[Autoscaler], ...] = tuple(
+    importlib.import_module(f"{__name__}.{name}").AUTOSCALER for name in AUTOSCALER_KINDS
+)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from elasti.api.conditions import Reason
 from elasti.api.rbac import PolicyRule
-from elasti.operator.autoscalers.base import Autoscaler
-from elasti.operator.report.conditions import Finding
+from elasti.operator.autoscalers.base import Autoscaler, AutoscalerConflict
+from elasti.operator.model.findings import Finding
 from kubeloop.client.errors import NotFound
 
 if TYPE_CHECKING:
     from kubeloop.client.client import Client
+    from kubeloop.objects.meta import JsonObject
 
-HPAS = "autoscaling/v2/horizontalpodautoscalers"
 _FRESH = 300.0
 _MAX_KNOWN = 10_000
 
@@ -35,7 +35,6 @@ class Hpa(Autoscaler):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self._objects = client.resource(HPAS)
         self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
 
     async def warnings(self, namespace: str, name: str) -> list[Finding]:
@@ -45,14 +44,14 @@ class Hpa(Autoscaler):
         return [
             Finding(
                 Reason.HPA_SCALES_TO_ZERO,
-                f"HPA {name} has minReplicas: 0, so it goes on while the target sleeps and"
+                f"HPA {name} has minReplicas: 0, so it stays active while the target sleeps and"
                 " may wake it or put it to sleep by itself; set minReplicas to 1",
                 refuses=False,
             )
         ]
 
     async def minimum(self, namespace: str, name: str) -> int | None:
-        """Return an HPA's `minReplicas`, at most five minutes old; None where there is none.
+        """Return an HPA's `minReplicas`, at most five minutes old; None if the HPA does not exist.
 
         Raises KubeError.
         """
@@ -67,8 +66,23 @@ class Hpa(Autoscaler):
 
     async def _read(self, namespace: str, name: str) -> int | None:
         try:
-            found = await self._objects.get(name, namespace=namespace)
+            found = await self.objects.get(name, namespace=namespace)
         except NotFound:
             return None
         minimum = found["spec"].get("minReplicas")
         return 1 if minimum is None else int(minimum)
+
+    @classmethod
+    def conflict(cls, obj: JsonObject, *, named: bool) -> AutoscalerConflict | None:
+        """Return what an HPA that scales to zero by itself would do, named or not."""
+        if obj["spec"].get("minReplicas", 1) != 0:
+            return None
+        return AutoscalerConflict(
+            f"HPA {obj['metadata']['name']} has minReplicas: 0, so it may wake the target or put it to"
+            " sleep by itself",
+            "Set its minReplicas to 1.",
+            surely=False,
+        )
+
+
+AUTOSCALER = Hpa

@@ -12,10 +12,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
+from elasti.api.names import FIELD_MANAGER, PAUSED, PAUSED_BY_US_ANNOTATION, PAUSED_REPLICAS
 from elasti.api.rbac import PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler
-from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS, SCALED_OBJECTS
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -23,7 +22,6 @@ from kubeloop.objects.patches import MergePatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
 
 _POLL = 0.25
@@ -31,7 +29,7 @@ _TRIES = 3
 
 
 def pause_patch(annotations: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the annotations that pause an object; None where it is paused already, by us or not."""
+    """Return the annotations that pause an object; None if it is already paused, by us or not."""
     if annotations.get(PAUSED) == "true":
         return None
     return {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
@@ -55,12 +53,8 @@ class Keda(Autoscaler):
     resume_failure = ("FailedToResumeKEDA", "the ScaledObject could not be resumed:")
     pause_timeout = 10.0
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        self._objects = client.resource(SCALED_OBJECTS)
-
     async def pause(self, namespace: str, name: str) -> str:
-        """Pause and wait until KEDA says that it has; taken back where it does not in time."""
+        """Pause and wait until KEDA confirms it; undone if KEDA does not in time."""
         try:
             await self._annotate(namespace, name, pause_patch)
         except (NotFound, NoMatch):
@@ -71,20 +65,20 @@ class Keda(Autoscaler):
         return f"KEDA did not report ScaledObject {name} as paused within {self.pause_timeout:g} s"
 
     async def resume(self, namespace: str, name: str) -> None:
-        """Let KEDA work again, if it was us who stopped it; nothing where there is no object."""
+        """Let KEDA work again, if we paused it; does nothing if the object is missing."""
         with contextlib.suppress(NotFound, NoMatch):
             await self._annotate(namespace, name, resume_patch)
 
     async def _annotate(self, namespace: str, name: str, change: Any) -> None:
         for tries_left in reversed(range(_TRIES)):
-            found = await self._objects.get(name, namespace=namespace)
+            found = await self.objects.get(name, namespace=namespace)
             annotations = change(found["metadata"].get("annotations") or {})
             if annotations is None:
                 return
             version = found["metadata"].get("resourceVersion", "")
             body = {"metadata": {"resourceVersion": version, "annotations": annotations}}
             try:
-                await self._objects.patch(
+                await self.objects.patch(
                     name, MergePatch(body), namespace=namespace, field_manager=FIELD_MANAGER
                 )
             except Conflict:
@@ -95,12 +89,15 @@ class Keda(Autoscaler):
 
     async def _becomes_paused(self, namespace: str, name: str) -> bool:
         async def is_paused() -> bool:
-            return _is_paused(await self._objects.get(name, namespace=namespace))
+            return _is_paused(await self.objects.get(name, namespace=namespace))
 
         try:
             return await poll(is_paused, _POLL, immediate=True, timeout=self.pause_timeout)
         except TimeoutError:
             return False
+
+
+AUTOSCALER = Keda
 
 
 def _is_paused(found: JsonObject) -> bool:

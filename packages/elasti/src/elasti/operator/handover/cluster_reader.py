@@ -1,9 +1,9 @@
 """Reads everything that one ElastiService depends on, at one moment, into a `ClusterSnapshot`.
 
-It reads mostly from caches, and changes nothing. Two things are asked of the server
-itself, and only where a decision depends on them: the public Service's own slices, with the pods
-that they name, which alone tell whether traffic can go to pods, and a slice of KubeElasti's that
-carries no label. And a waiting page of the user's own, where there is one: ConfigMaps are not watched.
+It reads mostly from caches, and changes nothing. It asks the server for three things, and only if a
+decision depends on them: the public Service's own slices, with the pods that they name, which alone
+show whether traffic can go to pods; a slice of KubeElasti's that carries no label; and the user's own
+waiting page, if the spec names one, since ConfigMaps are not watched.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import MANAGED_BY, PAGE_CONFIG_MAP, private_service_name
+from elasti.api.states import State
 from elasti.api.types import CapacityStatus
-from elasti.operator.handover.children import FAMILIES, families, slice_names
-from elasti.operator.handover.machine import State
-from elasti.operator.handover.observe import ClusterSnapshot, can_have_ports
+from elasti.api.usage import is_flapping
+from elasti.operator.handover.observe import can_have_ports
 from elasti.operator.handover.ports import port_owner
-from elasti.operator.handover.requests import keep_awake_complaint
-from elasti.operator.report.warnings import findings_of
+from elasti.operator.model.children import FAMILIES, families, slice_names
+from elasti.operator.model.facts import ClusterSnapshot
+from elasti.operator.model.targets import workers_of
+from elasti.operator.report.warnings import findings_of, keep_awake_complaint, schedule_findings
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
@@ -33,11 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from elasti.api.types import ElastiService
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.leader import LeaderDependencies
-    from elasti.operator.report.conditions import Finding
-    from elasti.operator.watch.directory import CRDDetails
+    from elasti.operator.autoscalers.base import Autoscalers
+    from elasti.operator.doze.reader import DozeReader
+    from elasti.operator.handover.ports import PortBook
+    from elasti.operator.model.findings import Finding
+    from elasti.operator.model.state import ServiceState
+    from elasti.operator.model.targets import ScaleTarget
+    from elasti.operator.report.warnings import DefinitionCheck
+    from elasti.operator.watch.caches import OperatorCaches
+    from elasti.operator.watch.directory import CRDDetails, Directory
     from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
+    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.objects.core import ServiceEndpoint
 
@@ -45,16 +53,24 @@ _AT_ONCE = 4
 _log = structlog.get_logger(__name__)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ClusterReader:
-    """Reads. Raises KubeError where the server must be asked and does not answer."""
+    """Reads. Raises KubeError if the server must be asked and does not answer."""
 
-    def __init__(self, deps: LeaderDependencies, targets: TargetWatcher) -> None:
-        self._deps = deps
-        self._caches = deps.caches
-        self._targets = targets
-        self._slices = deps.client.resource(SLICES, EndpointSlice)
-        self._config_maps = deps.client.resource("v1/configmaps")
-        self._pod_liveness = PodLiveness(deps.client)
+    client: Client
+    caches: OperatorCaches
+    targets: TargetWatcher
+    autoscalers: Autoscalers
+    directory: Directory
+    definition: DefinitionCheck
+    ports: PortBook
+    clock: Clock
+    dozes: DozeReader
+
+    def __post_init__(self) -> None:
+        self._slices = self.client.resource(SLICES, EndpointSlice)
+        self._config_maps = self.client.resource("v1/configmaps")
+        self._pod_liveness = PodLiveness(self.client)
 
     async def read(
         self, es: ElastiService, state: ServiceState, watched: WatchedTarget
@@ -63,7 +79,7 @@ class ClusterReader:
         namespace, name = es.metadata.namespace, es.spec.service
         found = await self._target(es, watched)
         found = await self._with_slices(found, state)
-        services = self._caches.services
+        services = self.caches.services
         found = dataclasses.replace(
             found,
             now=asyncio.get_running_loop().time(),
@@ -71,9 +87,9 @@ class ClusterReader:
             private=services.find(namespace, private_service_name(name)),
             target=found.target
             and found.target.with_scale(state.own_writes.newest_scale(found.target.view)),
-            resolvers=self._caches.resolvers.ready(),
-            resolvers_lost_for=self._caches.resolvers.lost_for(),
-            autoscaler=self._deps.autoscalers.pausable(es.spec),
+            resolvers=self.caches.resolvers.ready(),
+            resolvers_lost_for=self.caches.resolvers.lost_for(),
+            autoscaler=self.autoscalers.pausable(es.spec),
         )
         found = dataclasses.replace(
             found,
@@ -82,12 +98,13 @@ class ClusterReader:
         )
         parked = found.at_zero and state.current in (None, State.PROXY)
         # Nothing depends on endpoints there, and a restart saves a list for each.
-        if found.service is not None and not parked:
+        if found.service is not None and not parked and not found.observed_only:
             ready = await self._ready(found, state)
             soon = not ready and bool(self._private_ready(found))
             draining = found.drained and state.current is State.DRAINING
             left = draining and await self.public_ready(found.namespace, es.spec.service)
             found = dataclasses.replace(found, ready=ready, ready_soon=soon, in_rotation=bool(left))
+        found = dataclasses.replace(found, doze=await self.dozes.read(found, state))
         return await self._with_findings(found, state)
 
     # The target
@@ -97,9 +114,9 @@ class ClusterReader:
         if watched.scope is None:
             return dataclasses.replace(found, kind_unusable=True)
         try:
-            info = await self._targets.read(es, watched.scope)
+            info = await self.targets.read(es, watched.scope)
         except (NoMatch, NotScalable, Forbidden) as error:
-            problem = await self._targets.problem(es, error)
+            problem = await self.targets.problem(es, error)
             return dataclasses.replace(found, target_problem=problem, kind_unusable=True)
         if info is None:
             ref = es.spec.scale_target_ref
@@ -111,12 +128,12 @@ class ClusterReader:
         """Return what a sleep releases; a target that several share is counted for one of them."""
         if found.target is None or found.target.pod_request is None:
             return None
-        if found.request != min(self._deps.directory.sharing(found.request), default=found.request):
+        if found.request != min(self.directory.sharing(found.request), default=found.request):
             return None
         spec, request = found.es.spec, found.target.pod_request
         replicas = spec.min_target_replicas
         with contextlib.suppress(KubeError):
-            replicas = max(replicas, await self._deps.autoscalers.minimum(found.namespace, spec))
+            replicas = max(replicas, await self.autoscalers.minimum(found.namespace, spec))
         return CapacityStatus(replicas * request.cpu_millicores, replicas * request.memory_bytes)
 
     # Our slices
@@ -124,7 +141,7 @@ class ClusterReader:
     async def _with_slices(self, found: ClusterSnapshot, state: ServiceState) -> ClusterSnapshot:
         namespace, service = found.namespace, found.es.spec.service
         cached = {
-            name: self._caches.our_slices.find(namespace, name)
+            name: self.caches.our_slices.find(namespace, name)
             for name in slice_names(service).values()
         }
         known = self.published(namespace, service, state)
@@ -151,19 +168,19 @@ class ClusterReader:
         """Return the slices of ours that a Service has, as far as is known."""
         found = []
         for name in slice_names(service).values():
-            cached = self._caches.our_slices.find(namespace, name)
+            cached = self.caches.our_slices.find(namespace, name)
             version = cached.metadata.resource_version if cached else ""
             found.append(state.own_writes.slices.newest(name, cached, version))
         return tuple(endpoint_slice for endpoint_slice in found if endpoint_slice is not None)
 
     async def _is_lost(self, written: EndpointSlice) -> bool:
-        """Whether a slice that we wrote, and the cache does not show, is not there any more.
+        """Whether a slice that we wrote, and the cache does not show, no longer exists.
 
         A cache that is as new as the write may never have shown it: it was deleted while the watch
-        was down, and no event tells.
+        was down, without an event.
         """
         meta = written.metadata
-        version = self._caches.our_slices.version(meta.namespace)
+        version = self.caches.our_slices.version(meta.namespace)
         if compare_versions(version, meta.resource_version) < 0:
             return False
         try:
@@ -176,7 +193,7 @@ class ClusterReader:
         self, namespace: str, service: str, known: Sequence[EndpointSlice]
     ) -> tuple[EndpointSlice, ...]:
         """Ask for slices of our names that no cache shows: KubeElasti's, or one that lost its labels."""
-        public = self._caches.services.find(namespace, service)
+        public = self.caches.services.find(namespace, service)
         names = slice_names(service)
         wanted = {names[family] for family in (families(public) if public else FAMILIES[:1])}
         found = []
@@ -198,7 +215,7 @@ class ClusterReader:
 
     def _private_slices(self, found: ClusterSnapshot) -> Iterator[EndpointSlice]:
         key = f"{found.namespace}/{private_service_name(found.es.spec.service)}"
-        return self._caches.private_slices.by_index(BY_SERVICE, key)
+        return self.caches.private_slices.by_index(BY_SERVICE, key)
 
     def _private_ready(self, found: ClusterSnapshot) -> list[ServiceEndpoint]:
         return [
@@ -220,39 +237,55 @@ class ClusterReader:
         ]
         return await self._pod_liveness.living(namespace, listed)
 
-    # What is wrong
+    # Problems
 
     async def _with_findings(self, found: ClusterSnapshot, state: ServiceState) -> ClusterSnapshot:
         warnings: tuple[Finding, ...] = ()
         page = await self._page_complaint(found)
         if found.service is not None:
             with contextlib.suppress(KubeError):
-                warnings = await self._deps.autoscalers.warnings(found.namespace, found.es.spec)
+                warnings = await self.autoscalers.warnings(found.namespace, found.es.spec)
+        lost = await self._lost_workers(found)
         # From here on nothing waits: whatever changes now is heard as an event after this reading.
-        details = self._deps.directory.get(found.request)
-        owner = self._deps.directory.owner(found.namespace, found.es.spec.service)
+        details = self.directory.get(found.request)
+        owner = self.directory.owner(found.namespace, found.es.spec.service)
+        flapping = is_flapping(found.es.status, self.clock.now())
+        state.requests.note_flapping(flapping)
         findings = findings_of(
             found,
             problems=details.problems if details is not None else (),
             owner=owner.name if owner is not None and not _is_of(owner, found.es) else "",
-            outdated=self._deps.definition.finding,
+            outdated=self.definition.finding,
             shared_with=self._services_on_same_pods(found),
             keep_awake=keep_awake_complaint(
-                found.es.metadata.annotations, state, self._deps.wall()
+                found.es.metadata.annotations, state, self.clock.now().timestamp()
             ),
             page=page,
+            dependencies=self.directory.graph.problems(found.request),
+            workers=(*self.directory.workers.problems(found.request), *lost.values()),
+            schedules=schedule_findings(found.es.spec.schedules, self.clock.now()),
+            flapping=flapping,
         )
         return dataclasses.replace(
             found,
-            ports=self._deps.ports.held_by(port_owner(found.es))
-            if can_have_ports(found.service)
-            else {},
+            ports=self.ports.held_by(port_owner(found.es)) if can_have_ports(found.service) else {},
             owned=owner is None or _is_of(owner, found.es),
-            findings=(*findings, *warnings),
+            findings=(*findings, *warnings, *(found.doze.findings if found.doze else ())),
+            workers=self.directory.workers.of(found.request),
+            lost_workers=tuple(lost),
         )
 
+    async def _lost_workers(self, found: ClusterSnapshot) -> dict[ScaleTarget, str]:
+        """Return which workloads beside the target are not there, or cannot be scaled, and why."""
+        problems = {}
+        for index, target in enumerate(workers_of(found.es)):
+            if why := await self.targets.missing(target):
+                named = f"spec.targets[{index}] names {target.kind} {target.name}"
+                problems[target] = f"{named}: {why}; the entry is ignored until then"
+        return problems
+
     async def _page_complaint(self, found: ClusterSnapshot) -> str:
-        """Return why a waiting page of the user's own cannot be shown; empty where it can, or there is none."""
+        """Return why a waiting page of the user's own cannot be shown; empty if it can, or the spec names none."""
         page = found.es.spec.wake.page
         if page.mode == "Off" or page.template is None:
             return ""
@@ -281,13 +314,13 @@ class ClusterReader:
         names = {
             service.metadata.name
             for key, value in labels.items()
-            for service in self._caches.services.by_index(
+            for service in self.caches.services.by_index(
                 BY_SELECTOR, f"{found.namespace}/{key}={value}"
             )
             if (service.spec.selector or {}).items() <= labels.items()
         }
         names.discard(found.es.spec.service)
-        owner = self._deps.directory.owner
+        owner = self.directory.owner
         return sorted(name for name in names if owner(found.namespace, name) is None)
 
 
@@ -308,7 +341,7 @@ class PodLiveness:
         self._reported = False
 
     async def living(self, namespace: str, endpoints: Iterable[ServiceEndpoint]) -> frozenset[str]:
-        """Return the identities of some endpoints that are really ready; empty where none is."""
+        """Return the identities of some endpoints that are really ready; empty if no endpoint is."""
         ordered = sorted(endpoints, key=lambda endpoint: endpoint.identity)
         for first in range(0, len(ordered), _AT_ONCE):
             if found := await self._living(namespace, ordered[first : first + _AT_ONCE]):
@@ -337,6 +370,4 @@ class PodLiveness:
     def _warn_once(self, error: Forbidden) -> None:
         if not self._reported:
             self._reported = True
-            _log.warning(
-                "slices are trusted as they are, since pods cannot be read", why=str(error)
-            )
+            _log.warning("cannot read pods; trusting EndpointSlice readiness", error=str(error))

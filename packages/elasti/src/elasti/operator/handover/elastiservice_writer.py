@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from elasti.api.names import (
+    DOZE_GUARD,
     ELASTISERVICES,
     FIELD_MANAGER,
     FINALIZER,
@@ -24,9 +25,11 @@ from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.leader import Dependencies
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.state import ServiceState
+    from elasti.operator.settings import OperatorSettings
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource
     from kubeloop.client.subresource import Subresource
 
@@ -36,11 +39,18 @@ _log = structlog.get_logger(__name__)
 class ElastiServiceWriter:
     """Every write is safe to repeat, and gives way to one that came meanwhile."""
 
-    def __init__(self, deps: Dependencies) -> None:
-        client, self._clock = deps.client, deps.clock
-        self._settings = deps.settings
+    def __init__(self, client: Client, settings: OperatorSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
         self._objects = client.resource(ELASTISERVICES, ElastiService)
         self._status = self._objects.subresource("status", ElastiService)
+
+    async def read(self, es: ElastiService, state: ServiceState) -> ElastiService:
+        """Return the object as the server has it now. Raises KubeError."""
+        meta = es.metadata
+        found = await self._objects.get(meta.name, namespace=meta.namespace)
+        state.own_writes.wrote_elastiservice(self._as_cached(found))
+        return state.own_writes.newest_elastiservice(es)
 
     async def has_finalizer(self, es: ElastiService) -> bool:
         """Put our finalizer on before anything is made that it has to clean up."""
@@ -55,6 +65,19 @@ class ElastiServiceWriter:
             return False
         return True
 
+    async def guard(self, es: ElastiService, state: ServiceState) -> None:
+        """Have operators before 0.3, which would park its target, leave an object alone that may doze.
+
+        An observed one they leave alone because it is suspended.
+        """
+        found = (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION)
+        may_doze = es.spec.sleep.mode != "Zero" and not es.spec.observes
+        if not may_doze and found == DOZE_GUARD:
+            await self._clear(es, state, KEEP_AWAKE_ANNOTATION)
+        elif may_doze and found is None:
+            patch = MergePatch({"metadata": {"annotations": {KEEP_AWAKE_ANNOTATION: DOZE_GUARD}}})
+            state.own_writes.wrote_elastiservice(await self._patch(self._objects, es, patch))
+
     async def clear_ended(self, es: ElastiService, state: ServiceState) -> None:
         """Take away the annotations of what is done or past: none may have its effect twice."""
         asked, kept = state.requests, state.requests.kept_text
@@ -66,32 +89,38 @@ class ElastiServiceWriter:
         }
         for annotation, is_over in ended.items():
             if is_over:
-                await self._clear(es, annotation)
+                await self._clear(es, state, annotation)
 
     async def clear_sleep_request(self, es: ElastiService, state: ServiceState) -> None:
-        """Take a durable request to sleep away once it is over."""
+        """Remove a durable request to sleep once it is over."""
         if state.requests.sleep is None:
-            await self._clear(es, SLEEP_ANNOTATION)
+            await self._clear(es, state, SLEEP_ANNOTATION)
 
     async def note_previous_replicas(
         self, es: ElastiService, state: ServiceState, replicas: int
     ) -> None:
-        """Write down what the target has, before it is scaled to zero, where a wake-up needs it."""
+        """Record the target's replicas before it is scaled to zero, if a wake-up needs them."""
         wanted = es.spec.wake.replicas == "Previous" and es.spec.autoscaler is None
         if wanted and es.status.previous_replicas != replicas:
             await self.patch_status(es, state, {"previousReplicas": replicas})
 
-    async def note_paused(self, es: ElastiService, state: ServiceState) -> None:
-        """Write down which autoscalers are paused, before they are.
+    async def note_workers(self, es: ElastiService, state: ServiceState) -> bool:
+        """Record what each workload gets back, before any is scaled to zero; False if the server drops it."""
+        wanted = state.workers.statuses
+        await self.patch_status(es, state, {"targets": msgspec.to_builtins(wanted)})
+        return state.own_writes.newest_elastiservice(es).status.targets == wanted
 
-        The next leader must know, also where `spec.autoscaler` names them no more.
+    async def note_paused(self, es: ElastiService, state: ServiceState) -> None:
+        """Record which autoscalers will be paused, before they are.
+
+        The next leader must know, even if `spec.autoscaler` no longer names them.
         """
         names = {PAUSED_OBJECTS_ANNOTATION: state.autoscaler.annotation}
         if not names.items() <= (es.metadata.annotations or {}).items():
             patch = MergePatch({"metadata": {"annotations": names}})
             state.own_writes.wrote_elastiservice(await self._patch(self._objects, es, patch))
 
-    async def _clear(self, es: ElastiService, annotation: str) -> None:
+    async def _clear(self, es: ElastiService, state: ServiceState, annotation: str) -> None:
         asked = (es.metadata.annotations or {}).get(annotation)
         if asked is None:
             return
@@ -100,19 +129,23 @@ class ElastiServiceWriter:
             [{"op": "test", "path": path, "value": asked}, {"op": "remove", "path": path}]
         )
         try:
-            await self._patch(self._objects, es, patch)
+            state.own_writes.wrote_elastiservice(await self._patch(self._objects, es, patch))
         except (Invalid, Conflict, NotFound):
-            _log.debug("annotation changed and is kept", elastiservice=es.metadata.name)
+            _log.debug("annotation changed and is kept", name=es.metadata.name)
 
     async def patch_status(
         self, es: ElastiService, state: ServiceState, fields: dict[str, Any]
     ) -> None:
-        """Merge fields into the status."""
-        written = await self._patch(self._status, es, MergePatch({"status": fields}))
+        """Merge fields into the status. Raises Conflict if a doze would be written onto a version that is not known."""
+        body: dict[str, Any] = {"status": fields}
+        if "doze" in fields:
+            newest = state.own_writes.newest_elastiservice(es)
+            body["metadata"] = {"resourceVersion": newest.metadata.resource_version}
+        written = await self._patch(self._status, es, MergePatch(body))
         state.own_writes.wrote_elastiservice(written)
 
     async def publish_ports(self, facts: Facts, state: ServiceState) -> None:
-        """Tell resolvers which ports to open, before traffic is sent there."""
+        """Publish the ports that resolvers must open, before traffic is sent there."""
         ports = port_statuses(facts.service, facts.ports)
         if ports != facts.es.status.resolver_ports:
             shown = msgspec.to_builtins(ports)
@@ -128,5 +161,7 @@ class ElastiServiceWriter:
         found = await resource.patch(
             meta.name, patch, namespace=meta.namespace, field_manager=FIELD_MANAGER
         )
-        # As the cache has it.
+        return self._as_cached(found)
+
+    def _as_cached(self, found: ElastiService) -> ElastiService:
         return found.with_default_triggers(self._settings.default_triggers, self._settings.vetoes)

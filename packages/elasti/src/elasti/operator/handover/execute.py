@@ -1,4 +1,4 @@
-"""Makes the writes of a plan, and asks resolvers where the next step hangs on their answer.
+"""Makes the writes of a plan, and asks resolvers if the next step depends on their answer.
 
 Each write is idempotent and leaves its outcome in the records, where the state machine finds it.
 None of them decides where to go next.
@@ -7,36 +7,48 @@ None of them decides where to go next.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from elasti.api.conditions import WakeCause
-from elasti.api.defaults import cooldown_of
+from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import FIELD_MANAGER
+from elasti.api.states import State
 from elasti.operator.handover import plan as plans
-from elasti.operator.handover.children import drain_patch
-from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
-from elasti.operator.handover.machine import Activity, Park, State
-from elasti.operator.handover.requests import is_in_force
-from elasti.operator.idleness.decide import Verdict
+from elasti.operator.model.children import drain_patch
+from elasti.operator.model.facts import Verdict
+from elasti.operator.model.requests import WakeOrigin
+from elasti.operator.model.state import Activity, Park, is_in_force
+from elasti.operator.model.targets import target_of
 from elasti.operator.scale_handler import ScaleDown, ScaleUp
-from elasti.operator.watch.targets import target_of
-from kubeloop.client.errors import AlreadyExists, KubeError
+from elasti.operator.waking.waker import WakeUp
+from kubeloop.client.errors import AlreadyExists, Conflict, KubeError
 from kubeloop.objects.core import SERVICES, Service, ServiceEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from elasti.api.wire import ActivityReport
-    from elasti.operator.autoscalers.base import AutoscalerRef
+    from elasti.operator.autoscalers.base import Autoscalers
+    from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
     from elasti.operator.handover.listing import SlicePublisher
-    from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.plan import Write
     from elasti.operator.handover.resolver_client import ResolverClient
     from elasti.operator.handover.scale_conflicts import ScaleConflicts
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.leader import LeaderDependencies
+    from elasti.operator.handover.workers import Workers
+    from elasti.operator.idleness.decisions import Decisions
+    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.records import AutoscalerRef
+    from elasti.operator.model.state import ServiceState, StateStore
+    from elasti.operator.report.events import EventReporter
+    from elasti.operator.scale_handler import ScaleHandler
+    from elasti.operator.settings import OperatorSettings
+    from elasti.operator.waking.waker import Waker
+    from elasti.operator.watch.directory import Directory
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
 
 _log = structlog.get_logger(__name__)
@@ -63,7 +75,7 @@ async def ask_resolvers(
     *,
     hold: bool | None = None,
 ) -> Activity:
-    """Ask resolvers about Services, by namespace and name; no resolver to ask is no answer."""
+    """Ask resolvers about Services, by namespace and name; with no resolvers the answer is UNKNOWN."""
     if not all(services.values()):
         return Activity.UNKNOWN
     reports = await asyncio.gather(
@@ -76,17 +88,29 @@ async def ask_resolvers(
     return combined_activity(reports, since)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class HandoverExecutor:
     """Carries out the steps. One instance for the leader."""
 
-    def __init__(
-        self, deps: LeaderDependencies, publisher: SlicePublisher, conflicts: ScaleConflicts
-    ) -> None:
-        self._deps = deps
-        self._services = deps.client.resource(SERVICES, Service)
-        self._writer = ElastiServiceWriter(deps)
-        self._publisher = publisher
-        self._conflicts = conflicts
+    client: Client
+    settings: OperatorSettings
+    clock: Clock
+    directory: Directory
+    states: StateStore
+    decisions: Decisions
+    scales: ScaleHandler
+    autoscalers: Autoscalers
+    resolver_client: ResolverClient
+    metrics: OperatorMetrics
+    reporter: EventReporter
+    waker: Waker
+    writer: ElastiServiceWriter
+    publisher: SlicePublisher
+    conflicts: ScaleConflicts
+    workers: Workers
+
+    def __post_init__(self) -> None:
+        self._services = self.client.resource(SERVICES, Service)
 
     async def apply(self, write: Write, facts: Facts, state: ServiceState) -> None:
         """Make one write. Raises KubeError."""
@@ -95,17 +119,23 @@ class HandoverExecutor:
                 await self._put_private(service, exists=exists)
             case plans.PublishSlices():
                 if not state.handover.refused:
-                    await self._publisher.publish(facts, state)
+                    await self.publisher.publish(facts, state)
             case plans.RemoveSlices():
-                await self._publisher.remove(facts.slices, state)
+                await self.publisher.remove(facts.slices, state)
             case plans.SetDrained(drained):
                 await self.set_drained(facts, state, drained=drained)
             case plans.Wake(minimum):
-                await self._wake(facts, state, minimum)
+                await self.wake(facts, state, minimum)
             case plans.ParkTarget():
                 await self._park(facts, state)
+            case plans.OwnReplicas():
+                await self._own_replicas(facts, state)
             case plans.ResumeAutoscaler(autoscaler):
                 await self.resume_autoscaler(facts, state, autoscaler)
+            case plans.ParkWorkers(targets):
+                await self.workers.park(facts.es, state, targets)
+            case plans.WakeWorkers(targets):
+                await self.workers.wake(facts.es, state, targets)
             case _:
                 assert_never(write)
 
@@ -121,8 +151,8 @@ class HandoverExecutor:
     # Asking
 
     async def ask(self, facts: Facts, state: ServiceState) -> None:
-        """Ask the resolvers, where the next step hangs on the answer."""
-        handover, settle = state.handover, self._deps.settings.engage_settle
+        """Ask the resolvers, if the next step depends on the answer."""
+        handover, settle = state.handover, self.settings.engage_settle
         match state.current:
             case State.ENGAGING if handover.engaged_at is not None:
                 due = state.ask_due(settle)
@@ -135,24 +165,24 @@ class HandoverExecutor:
                     return
                 since = facts.now - handover.engaged_at
             case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
-                since = settle if is_in_force(state) else cooldown_of(facts.es.spec)
+                since = settle if is_in_force(state) else facts.es.spec.cooldown
             case _:
                 return
         handover.note_activity(await self._activity(facts.request, since), facts.now)
         if handover.activity is Activity.BUSY:
-            state.requests.note_traffic(self._deps.wall())
+            state.requests.note_traffic(self.clock.now().timestamp())
 
     async def _activity(
         self, request: Request, since: float, *, hold: bool | None = None
     ) -> Activity:
         """Ask about every Service whose traffic the park of this target concerns."""
         services: dict[tuple[str, str], Sequence[ServiceEndpoint]] = {}
-        for other in self._deps.directory.sharing(request):
-            details, state = self._deps.directory.get(other), self._deps.states.find(other)
+        for other in self.directory.sharing(request):
+            details, state = self.directory.get(other), self.states.find(other)
             if details is not None:
                 key = (details.namespace, details.spec.service)
                 services[key] = state.listing.query_targets if state else ()
-        return await ask_resolvers(self._deps.resolver_client, services, since, hold=hold)
+        return await ask_resolvers(self.resolver_client, services, since, hold=hold)
 
     # Down
 
@@ -166,11 +196,11 @@ class HandoverExecutor:
         except KubeError as error:
             if not drained:
                 raise
-            state.handover.note_park_refused()
-            self._deps.reporter.not_parked(facts.es, str(error))
+            state.handover.note_park_refused(str(error))
+            self.reporter.not_parked(facts.es, str(error))
         if not drained:
             state.handover.note_undrained(facts.now)
-            # Also where a wake-up was so fast that the pods were never stopped.
+            # Also if a wake-up was so fast that the pods were never stopped.
             await self._activity(facts.request, 0.0, hold=False)
 
     async def _park(self, facts: Facts, state: ServiceState) -> None:
@@ -180,23 +210,25 @@ class HandoverExecutor:
             return
         if handover.parked_here:
             # Undone before it was seen at zero: parking it again at once would be a fight.
-            await self._conflicts.scaled_by_another(facts, state)
-            handover.note_park_refused()
+            await self.conflicts.scaled_by_another(facts, state)
+            handover.note_park_refused("another writer scaled it up")
             return
         began = handover.engaged_at
         if why := await self._scale_to_zero(facts, state):
-            handover.note_park_refused()
+            handover.note_park_refused(why)
             if facts.drained:
                 await self._activity(facts.request, 0.0, hold=False)
-            self._deps.reporter.not_parked(facts.es, why)
+            self.reporter.not_parked(facts.es, why)
             return
-        handover.note_parked()
-        self._deps.metrics.park_ended("")
-        self._deps.reporter.parked(facts.es, facts.decision.reason)
+        handover.note_parked(facts.target.uid if facts.target is not None else "", facts.ready)
+        self.metrics.park_ended(TransitionReason.PARKED)
+        cause = WakeCause.MANUAL if is_in_force(state) else WakeCause.TRIGGER
+        self.reporter.parked(facts.es, facts.decision.reason, cause)
         state.conflict.note_park(facts.es.status.last_scaled_up_time)
         since = asyncio.get_running_loop().time() - began if began is not None else 0.0
         if await self._activity(facts.request, since) is Activity.BUSY:
-            state.requests.want_wake(self._deps.wall(), asked=False)
+            now = self.clock.now().timestamp()
+            state.requests.want_wake(now, WakeOrigin.request(), asked=False)
 
     async def _scale_to_zero(self, facts: Facts, state: ServiceState) -> str:
         """Set the target to zero, if it is still what was decided on; returns why not, or nothing."""
@@ -204,17 +236,21 @@ class HandoverExecutor:
         state.autoscaler.note_park(facts.autoscaler)
         try:
             if facts.autoscaler is not None:
-                await self._writer.note_paused(facts.es, state)
-                if why := await self._deps.autoscalers.pause(facts.namespace, facts.autoscaler):
+                await self.writer.note_paused(facts.es, state)
+                if why := await self.autoscalers.pause(facts.namespace, facts.autoscaler):
                     return why
             seen = state.handover.decided_on or facts.target.view
-            await self._writer.note_previous_replicas(facts.es, state, seen.replicas)
-            # All that is new goes to resolvers: where they hold it, no request is under way in a pod.
+            await self.writer.note_previous_replicas(facts.es, state, seen.replicas)
+            # All new traffic goes to resolvers: while they hold it, no request is under way in a pod.
             if facts.drained:
                 since = asyncio.get_running_loop().time() - (state.handover.engaged_at or 0.0)
                 if await self._activity(facts.request, since, hold=True) is not Activity.QUIET:
                     return "traffic arrived"
-            outcome, view = await self._deps.scales.park(target_of(facts.es), seen)
+            # What was decided is some requests old.
+            wanted = self.decisions.together(facts.request).verdict is not Verdict.SLEEP
+            if wanted or state.requests.wake:
+                return "it is needed again"
+            outcome, view = await self.scales.park(target_of(facts.es), seen)
         except KubeError as error:
             self._count(facts, error)
             return str(error)
@@ -224,50 +260,48 @@ class HandoverExecutor:
         state.own_writes.wrote_scale(view)
         return ""
 
+    async def _own_replicas(self, facts: Facts, state: ServiceState) -> None:
+        """Take the field while the target is at zero. Raises KubeError."""
+        assert facts.target is not None
+        try:
+            view = await self.scales.take(target_of(facts.es), facts.target.view)
+        except Conflict:
+            return  # it has changed since: the watch says so, and the next reconcile decides
+        if view is not None:
+            state.own_writes.wrote_scale(view)
+        state.handover.note_owned(facts.target.uid)
+
     # Up
 
-    async def _wake(self, facts: Facts, state: ServiceState, minimum: int) -> None:
-        try:
-            asked = await self.scale_up(facts, state, minimum)
-        except KubeError as error:
-            self._deps.reporter.not_woken(facts.es, str(error))
-            raise
-        if asked:
-            state.requests.note_scale_written(self._deps.wall())
-
-    async def scale_up(self, facts: Facts, state: ServiceState, minimum: int) -> bool:
-        """Ask for replicas; False where pods that are ending are in the way. Raises KubeError."""
-        recreates = facts.target is not None and facts.target.recreates
-        try:
-            outcome, view = await self._deps.scales.scale_up(
-                target_of(facts.es), minimum, recreates=recreates
+    async def wake(self, facts: Facts, state: ServiceState, minimum: int) -> bool:
+        """Ask for replicas; False if terminating pods are in the way. Raises KubeError."""
+        # Other causes are counted as the sleep ends; a request's by the replica that scales.
+        woken = state.current is State.WAKING and facts.at_zero
+        requested = woken and state.requests.cause is WakeCause.REQUEST
+        outcome, view = await self.waker.wake(
+            WakeUp(
+                es=facts.es,
+                minimum=minimum,
+                origin=WakeOrigin(WakeCause.REQUEST if requested else None, "", state.handover.why),
+                recreates=facts.target is not None and facts.target.recreates,
+                planned=True,
             )
-        except KubeError as error:
-            self._count(facts, error)
-            raise
+        )
         state.own_writes.wrote_scale(view)
-        if outcome is ScaleUp.SCALED:
-            self._count(facts)
-            state.requests.note_scaled_up(self._deps.wall())
-            self._deps.reporter.woken(facts.es, minimum, state.handover.why)
-            # Other causes are counted as the sleep ends; a request's by the replica that scales.
-            woken = state.current is State.WAKING and facts.at_zero
-            if woken and state.requests.cause is WakeCause.REQUEST:
-                self._deps.metrics.woken(WakeCause.REQUEST)
         return outcome is not ScaleUp.WAITS
 
     async def resume_autoscaler(
         self, facts: Facts, state: ServiceState, autoscaler: AutoscalerRef
     ) -> None:
-        """Take back a pause of ours; an autoscaler's failure is no reason to hold anything up."""
+        """Take back a pause of ours; an autoscaler's failure must not delay anything else."""
         try:
-            await self._deps.autoscalers.resume(facts.namespace, autoscaler)
+            await self.autoscalers.resume(facts.namespace, autoscaler)
         except KubeError as error:
             state.autoscaler.note_failure(facts.now)
-            reason, message = self._deps.autoscalers.resume_failure(autoscaler)
-            self._deps.reporter.warning(facts.es, reason, f"{message} {error}")
+            reason, message = self.autoscalers.resume_failure(autoscaler)
+            self.reporter.warning(facts.es, reason, f"{message} {error}")
             return
         state.autoscaler.note_resumed(autoscaler, facts.autoscaler)
 
     def _count(self, facts: Facts, error: KubeError | None = None) -> None:
-        self._deps.metrics.scaled(facts.request, facts.es.spec, error)
+        self.metrics.scaled(facts.request, facts.es.spec, error)

@@ -1,30 +1,32 @@
 """The end of an ElastiService: wake, wait for the pods, remove what we made, let go.
 
-Until then the resolver goes on holding: its slice belongs to the public Service and not to the
-ElastiService. The wait is bounded, and there is none where it could not end well: the namespace
-is going, or the Service or the target is gone.
+Until then the resolver keeps holding: its slice belongs to the public Service and not to the
+ElastiService. The wait is bounded, and skipped if it cannot end well: the namespace is terminating,
+or the Service or the target is gone.
 
-Nodes hear of the slice's end later than we do, and send connections to the resolver until then.
-It knows where to take them as long as there are the ElastiService and the private Service; so
-those stay for the engage settle longer than the slice.
+Nodes learn of the slice's end later than we do, and send connections to the resolver until then.
+The resolver can route them only while the ElastiService and the private Service exist, so both
+outlive the slice by the engage settle.
 
-`OrphanSweeper` removes what was ours and belongs to no ElastiService any more, our key in a selector too. A slice without
-an ElastiService would send a Service's traffic to a resolver that does not know it; so what a
-crash or a renamed `spec.service` leaves behind is looked for, and deleted by its uid. Which
-ElastiServices exist is read from the cache itself: the directory hears of them one by one,
-after a start.
+`OrphanSweeper` removes our objects that no longer belong to an ElastiService, and our key in a
+selector. A slice without an ElastiService would send a Service's traffic to a resolver that does
+not know it. So the sweeper looks for what a crash or a renamed `spec.service` leaves behind, and
+deletes it by its uid. It reads from the cache itself which ElastiServices exist: after a start, the
+directory learns of them one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING
 
 import structlog
 
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
-from elasti.operator.handover.children import drain_patch, is_drained
+from elasti.api.states import State
+from elasti.operator.model.children import drain_patch, is_drained
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -34,12 +36,18 @@ from kubeloop.objects.core import SERVICES, SLICES, Service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from elasti.operator.doze.dozer import Dozer
+    from elasti.operator.handover.cluster_reader import ClusterReader
     from elasti.operator.handover.execute import HandoverExecutor
     from elasti.operator.handover.listing import SlicePublisher
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.leader import LeaderDependencies
+    from elasti.operator.handover.quarantine import PortQuarantine
+    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.state import ServiceState
+    from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.caches import OperatorCaches
+    from elasti.operator.watch.directory import Directory
+    from elasti.operator.watch.informer_manager import Scope
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import ObjectMeta
 
@@ -49,30 +57,50 @@ _PAUSE = 0.5
 _log = structlog.get_logger(__name__)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Finalizer:
     """Ends ElastiServices."""
 
-    def __init__(
-        self, deps: LeaderDependencies, executor: HandoverExecutor, publisher: SlicePublisher
-    ) -> None:
-        self._deps = deps
-        self._executor = executor
-        self._publisher = publisher
-        self._objects = deps.client.resource(ELASTISERVICES)
-        self._services = deps.client.resource(SERVICES, Service)
-        self._namespaces = deps.client.resource("v1/namespaces")
+    client: Client
+    settings: OperatorSettings
+    metrics: OperatorMetrics
+    directory: Directory
+    services: Scope[Service]
+    quarantine: PortQuarantine
+    reader: ClusterReader
+    executor: HandoverExecutor
+    publisher: SlicePublisher
+    dozer: Dozer
+
+    def __post_init__(self) -> None:
+        self._objects = self.client.resource(ELASTISERVICES)
+        self._services = self.client.resource(SERVICES, Service)
+        self._namespaces = self.client.resource("v1/namespaces")
+
+    async def leave_service(self, namespace: str, former: ServiceState) -> None:
+        """Take the resolver out of a Service that is no longer named: it would refuse the traffic."""
+        if self.directory.owner(namespace, former.service) is not None:
+            return
+        if is_drained(self.services.find(namespace, former.service)):
+            patch = drain_patch(drained=False)
+            await self._services.patch(former.service, patch, namespace=namespace)
+        slices = self.reader.published(namespace, former.service, former)
+        await self.publisher.remove(slices, former)
 
     async def finalize(self, facts: Facts, state: ServiceState) -> float | None:
         """Go as far as possible; returns after how many seconds to go on, None when done."""
         if FINALIZER not in (facts.es.metadata.finalizers or ()):
             return None
         try:
-            pause = await self._end(facts, state)
+            if state.doze.status is not None and not await self._requests_restored(facts, state):
+                return _PAUSE
+            owes = await self._owes_workers(facts, state)
+            pause = _PAUSE if owes else await self._end(facts, state)
         except KubeError as error:
-            self._deps.metrics.finalized(facts.request, error)
+            self.metrics.finalized(facts.request, error)
             raise
         if pause is None:
-            self._deps.metrics.finalized(facts.request, None)
+            self.metrics.finalized(facts.request, None)
         return pause
 
     async def _end(self, facts: Facts, state: ServiceState) -> float | None:
@@ -83,48 +111,69 @@ class Finalizer:
         await self._resume_autoscalers(facts, state)
         if facts.drained:
             # The resolver may leave only after the pods are back.
-            await self._executor.set_drained(facts, state, drained=False)
+            await self.executor.set_drained(facts, state, drained=False)
             return _PAUSE
         since = state.handover.undrained_at - facts.now
-        if (left := since + self._deps.settings.release_settle) > 0:
+        if (left := since + self.settings.release_settle) > 0:
             return left
-        await self._publisher.remove(facts.slices, state)
+        await self.publisher.remove(facts.slices, state)
         if pause := await self._until_nodes_know(facts, state):
             return pause
         await self._remove_private(facts)
         return await self._let_go(facts)
 
+    async def _owes_workers(self, facts: Facts, state: ServiceState) -> bool:
+        """Wake what sleeps beside the target; False if that is done, not wanted, or took too long."""
+        owed = tuple(one.target for one in state.workers.owed)
+        if not owed or facts.es.spec.deletion_policy == "Leave":
+            return False
+        if facts.now >= state.workers.wakes.next_at:
+            await self.executor.workers.wake(facts.es, state, owed)
+        return bool(state.workers.owed) and not self._is_overdue(state)
+
+    async def _requests_restored(self, facts: Facts, state: ServiceState) -> bool:
+        """Give a dozing target its requests back; also True if that does not end in time."""
+        if await self.dozer.restored(facts, state):
+            return True
+        if not self._is_overdue(state) and not await self._is_terminating(facts.namespace):
+            return False
+        await self.dozer.give_up(facts, state)
+        return True
+
     async def _must_wait(self, facts: Facts, state: ServiceState) -> bool:
         es = facts.es
         hopeless = facts.service is None or facts.target is None
-        if es.spec.deletion_policy == "Leave" or hopeless:
+        # One that is to be observed is woken by the hand-over; at zero after that, another writer put it there.
+        woken = facts.ends_enforcing and state.current is State.SERVE
+        if es.spec.deletion_policy == "Leave" or hopeless or woken:
             return False
         if not facts.slices and not facts.at_zero:
             return False
         if self._is_overdue(state):
             _log.warning(
                 "no endpoint became ready before the finalizer's deadline",
-                elastiservice=es.metadata.name,
+                name=es.metadata.name,
             )
             return False
-        woken = await self._wake(facts, state)
-        if not facts.slices and woken:
+        asked = await self._wake(facts, state)
+        if not facts.slices and asked:
             return False  # no connection is held, so none waits for the pods
-        if facts.slices and state.handover.settled_ready(
-            facts.now, self._deps.settings.release_settle
-        ):
+        # At zero, what was ready last may be a pod that has stopped since.
+        ready = bool(facts.ready) and not facts.at_zero
+        settle = self.settings.release_settle
+        if facts.slices and ready and state.handover.settled_ready(facts.now, settle):
             return False
         return not await self._is_terminating(es.metadata.namespace)
 
     def _is_overdue(self, state: ServiceState) -> bool:
         now = asyncio.get_running_loop().time()
-        return state.handover.finalizing_for(now) >= self._deps.settings.finalize_wait
+        return state.handover.finalizing_for(now) >= self.settings.finalize_wait
 
     async def _until_nodes_know(self, facts: Facts, state: ServiceState) -> float:
         """Return for how many seconds nodes may still send connections to the resolver."""
         left = (
             state.handover.sliced_at
-            + self._deps.settings.engage_settle
+            + self.settings.engage_settle
             - asyncio.get_running_loop().time()
         )
         if left <= 0 or facts.service is None or await self._is_terminating(facts.namespace):
@@ -132,20 +181,18 @@ class Finalizer:
         return left
 
     async def _wake(self, facts: Facts, state: ServiceState) -> bool:
-        """Ask for pods; False where that failed and may be tried again."""
+        """Ask for pods; False if that failed and may be retried."""
         await self._resume_autoscalers(facts, state)
         try:
-            minimum = facts.es.spec.min_target_replicas
-            return await self._executor.scale_up(facts, state, minimum)
+            return await self.executor.wake(facts, state, facts.es.spec.min_target_replicas)
         except NotFound:
             return True
-        except KubeError as error:
-            self._deps.reporter.not_woken(facts.es, str(error))
+        except KubeError:
             return False
 
     async def _resume_autoscalers(self, facts: Facts, state: ServiceState) -> None:
         for owed in state.autoscaler.owed(facts.autoscaler):
-            await self._executor.resume_autoscaler(facts, state, owed)
+            await self.executor.resume_autoscaler(facts, state, owed)
 
     async def _is_terminating(self, namespace: str) -> bool:
         try:
@@ -174,15 +221,13 @@ class Finalizer:
         if patch is None:
             return None
         named = {port.resolver_port for port in es.status.resolver_ports}
-        await self._deps.quarantine.note(named | set(facts.ports.values()))
+        await self.quarantine.note(named | set(facts.ports.values()))
         try:
             await self._objects.patch(es.metadata.name, patch, namespace=es.metadata.namespace)
         except NotFound:
             return None
         except (Invalid, Conflict):
-            _log.debug(
-                "ElastiService changed; finalizer is removed later", elastiservice=es.metadata.name
-            )
+            _log.debug("ElastiService changed; finalizer is removed later", name=es.metadata.name)
             return _PAUSE
         return None
 

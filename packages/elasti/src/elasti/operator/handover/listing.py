@@ -7,104 +7,45 @@ Each write is idempotent; none of them decides where the hand-over goes next.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from elasti.api.names import FIELD_MANAGER, MANAGED_BY
-from elasti.operator.handover.children import adopted, resolver_slices, slice_differs
-from elasti.operator.handover.machine import State
+from elasti.api.states import State
+from elasti.operator.model.children import adopted, resolver_slices, slice_differs
 from kubeloop.client.errors import AlreadyExists, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.leader import LeaderDependencies
+    from elasti.operator.handover.resolver_client import ResolverClient
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.records import ListingState
+    from elasti.operator.model.state import ServiceState
+    from elasti.operator.watch.resolvers import Resolvers
+    from kubeloop.client.client import Client
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclasses.dataclass(slots=True)
-class ListingState:
-    """The resolvers in one Service's rotation. Written here alone.
-
-    `to_query`: every resolver that may have seen traffic of the Service, by place. `verified`: pairs of
-    place and port that were confirmed. `legacy_checked`: no slice of our name is there that no cache
-    shows.
-    """
-
-    listed: tuple[ServiceEndpoint, ...] = ()
-    listed_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    to_query: Mapping[str, ServiceEndpoint] = dataclasses.field(default_factory=dict)
-    verified: frozenset[tuple[str, int]] = frozenset()
-    probe_failures: int = 0
-    legacy_checked: bool = False
-
-    @property
-    def query_targets(self) -> tuple[ServiceEndpoint, ...]:
-        """Every resolver that may have seen traffic; none where none is listed now."""
-        return tuple(self.to_query.values()) if self.listed else ()
-
-    def long_listed(self, endpoint: ServiceEndpoint, now: float, settle: float) -> bool:
-        """Whether a resolver has been listed for the whole engage settle."""
-        since = self.listed_since.get(endpoint.place)
-        return since is not None and now - since >= settle
-
-    def note_answers(
-        self, ready: Iterable[ServiceEndpoint], answers: Mapping[tuple[str, int], bool]
-    ) -> None:
-        """Keep which ready resolvers confirmed which ports."""
-        places = {endpoint.place for endpoint in ready}
-        confirmed = {pair for pair, answer in answers.items() if answer}
-        self.verified = frozenset(p for p in self.verified if p[0] in places) | confirmed
-        self.probe_failures = 0 if all(answers.values()) else self.probe_failures + 1
-
-    def note_listing(
-        self, listed: tuple[ServiceEndpoint, ...], to_query: Mapping[str, ServiceEndpoint]
-    ) -> None:
-        """These are being listed; those are to be asked about traffic."""
-        self.listed, self.to_query = listed, to_query
-
-    def note_published(self, now: float) -> None:
-        """Keep since when each listed resolver has been so."""
-        self.listed_since = {e.place: self.listed_since.get(e.place, now) for e in self.listed}
-
-    def note_unlabelled(self, found: Sequence[EndpointSlice] | None) -> None:
-        """The server was asked for slices that no cache shows; None: it was not."""
-        if found is not None:
-            self.legacy_checked = not found
-
-    def recall(self, *, legacy_checked: bool) -> None:
-        """A former leader has listed such slices, or not."""
-        self.legacy_checked = legacy_checked
-
-    def forget_queries(self) -> None:
-        """An attempt to park begins: what was seen before it does not count."""
-        self.to_query = {}
-
-    def forget(self) -> None:
-        """None is listed any more."""
-        self.listed, self.listed_since, self.to_query = (), {}, {}
 
 
 class SlicePublisher:
     """Puts resolvers into the rotation of Services, and takes them out. One for the leader."""
 
-    def __init__(self, deps: LeaderDependencies) -> None:
-        self._slices = deps.client.resource(SLICES, EndpointSlice)
-        self._resolver_client = deps.resolver_client
-        self._resolvers = deps.caches.resolvers
+    def __init__(
+        self, client: Client, resolver_client: ResolverClient, resolvers: Resolvers
+    ) -> None:
+        self._slices = client.resource(SLICES, EndpointSlice)
+        self._resolver_client = resolver_client
+        self._resolvers = resolvers
 
     async def publish(self, facts: Facts, state: ServiceState) -> None:
         """List every ready resolver that answers for this Service on all its ports.
 
-        Where none does, what is published stays, but for resolvers that do not exist any more.
+        If none does, the published resolvers stay, except those that no longer exist.
         """
         assert facts.service is not None
         listed = await self._answering(facts, state.listing)
@@ -184,9 +125,9 @@ class SlicePublisher:
         state.own_writes.wrote_slice(written)
 
     async def _empty(self, present: EndpointSlice, state: ServiceState) -> None:
-        """Keep of our slice only resolvers that exist, where none can be confirmed.
+        """If no resolver can be confirmed, keep only existing resolvers in our slice.
 
-        KubeElasti's stays as it is until there is something to put in its place.
+        KubeElasti's slice stays unchanged until there is something to put in its place.
         """
         if (present.metadata.labels or {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
             return

@@ -1,6 +1,6 @@
 """From a snapshot and what is remembered to `Facts`, and to what the state machine sees. Pure.
 
-What is lacking is said here and made elsewhere: resolver ports (`lacks_ports`) and, where no
+This module reports what is missing and others provide it: resolver ports (`lacks_ports`) and, if no
 resolver has been ready for too long, a turn to be woken (`Facts.lacks_loss_slot`). `observer` makes
 them, and observes again.
 """
@@ -8,120 +8,21 @@ them, and observes again.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from elasti.operator.handover.children import is_drained, uncovered
-from elasti.operator.handover.machine import Activity, Observation, State
-from elasti.operator.idleness.decide import Decision, Verdict
-from elasti.operator.report.conditions import Finding, refusal, service_findings
+from elasti.api.states import State
+from elasti.operator.handover.machine import Observation
+from elasti.operator.model.children import uncovered
+from elasti.operator.model.facts import ClusterSnapshot, Facts, Judgement, Verdict
+from elasti.operator.model.findings import refusal, service_findings
+from elasti.operator.model.state import Activity
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
-from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from elasti.api.types import CapacityStatus, ElastiService
-    from elasti.operator.autoscalers.base import AutoscalerRef
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.watch.targets import UpdateObjInfo
-    from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSnapshot:
-    """What was read of one ElastiService.
-
-    `target_problem` says why there is no target; `kind_unusable`: its kind cannot be watched.
-    `slices` are the ones that point at the resolver, ours or KubeElasti's, after our own writes.
-    `ready` names the ready endpoints that decide, None where nothing depends on them; `ready_soon`:
-    there is none, but the private Service's slices have one. While the Service is drained `ready` is about
-    the private Service's, and `in_rotation` says whether its own still have one. `pods_left`: the private
-    ones have an endpoint, which a pod has until it is gone. `capacity`: what a sleep releases, where it is counted. `cached_slices` and `cached_scale` are
-    the versions that the caches had ("" for none); `lost_slices` we wrote, and the server has not;
-    `unlabelled` no cache shows, None where the server was not asked.
-    """
-
-    es: ElastiService
-    now: float
-    service: Service | None = None
-    private: Service | None = None
-    target: UpdateObjInfo | None = None
-    target_problem: str = ""
-    kind_unusable: bool = False
-    autoscaler: AutoscalerRef | None = None
-    slices: tuple[EndpointSlice, ...] = ()
-    cached_slices: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    cached_scale: str = ""
-    lost_slices: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    unlabelled: tuple[EndpointSlice, ...] | None = None
-    ready: frozenset[str] | None = None
-    ready_soon: bool = False
-    in_rotation: bool = False
-    pods_left: bool = False
-    capacity: CapacityStatus | None = None
-    resolvers: tuple[ServiceEndpoint, ...] = ()
-    resolvers_lost_for: float = 0.0
-    ports: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    owned: bool = True
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def namespace(self) -> str:
-        """The namespace."""
-        return self.es.metadata.namespace
-
-    @property
-    def request(self) -> Request:
-        """Its name, to be reconciled by."""
-        return Request(self.es.metadata.namespace, self.es.metadata.name)
-
-    @property
-    def waits_for_pods(self) -> bool:
-        """Whether a target that is to wake has to stay at zero until its pods are gone."""
-        return self.at_zero and self.target is not None and self.target.recreates
-
-    @property
-    def at_zero(self) -> bool:
-        """Whether the target asks for no pods."""
-        return self.target is not None and self.target.at_zero
-
-    @property
-    def drained(self) -> bool:
-        """Whether our key keeps the pods out of the Service's rotation."""
-        return is_drained(self.service)
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the target cannot sleep at all, as things are, or its user wants us out of it."""
-        return self.es.spec.suspend or refusal(self.findings) is not None
-
-
-UNDECIDED = Decision(Verdict.STAY, "not decided")
-
-
-class Judgement(NamedTuple):
-    """What every ElastiService on the same target says together.
-
-    `partners_settled`: every other one is ready for the park.
-    """
-
-    decision: Decision = UNDECIDED
-    partners_settled: bool = True
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Facts(ClusterSnapshot):
-    """Everything that is known of one ElastiService at one moment.
-
-    `lost_wake`: no resolver for too long, and it is this one's turn; `lacks_loss_slot`: it has no turn
-    yet. `may_undrain`: pods may come back into rotation.
-    """
-
-    decision: Decision = UNDECIDED
-    partners_settled: bool = True
-    lost_wake: bool = False
-    lacks_loss_slot: bool = False
-    may_undrain: bool = False
+    from elasti.operator.model.state import ServiceState
+    from kubeloop.objects.core import Service, ServiceEndpoint
 
 
 def observe(
@@ -150,9 +51,9 @@ def observe(
 
 
 def _may_undrain(snapshot: ClusterSnapshot, state: ServiceState, settle: float) -> bool:
-    """Whether pods may be selected again: not while one of them may have been told to stop.
+    """Whether pods may be selected again: not while one of them may be stopping.
 
-    Who writes slices hears of that later, and would list it as ready.
+    The EndpointSlice controller notices that later, and would list it as ready.
     """
     if not snapshot.pods_left:
         return True
@@ -192,6 +93,7 @@ def partners_settled(
 def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings) -> Observation:
     """Return what the state machine sees."""
     handover, settle = state.handover, settings.engage_settle
+    mode = facts.es.spec.sleep.mode
     holding = state.current in (State.ENGAGING, State.DRAINING, State.PARKING, State.WAKING)
     calm = facts.decision.verdict is Verdict.SLEEP
     nearly = calm or facts.decision.verdict is Verdict.LOOK
@@ -201,18 +103,18 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
     settled_all = calm and facts.partners_settled and _covers(facts.service, settled)
     return Observation(
         at_zero=facts.at_zero,
-        ready=bool(facts.ready) and not facts.drained,
+        ready=(bool(facts.ready) or facts.leads_elsewhere) and not facts.drained,
         ready_settled=not facts.drained
-        and handover.settled_ready(facts.now, settings.release_settle),
+        and (facts.leads_elsewhere or handover.settled_ready(facts.now, settings.release_settle)),
         slice=bool(facts.slices),
         engage_settled=state.settled_engaging(facts.now, settle) and settled_all,
         resolver=_covers(facts.service, standing if holding else facts.resolvers),
-        may_sleep=nearly and not handover.refused,
+        may_sleep=nearly and not handover.refused and (mode == "Zero" or state.doze.zero_due),
         wake_wanted=state.requests.wake
         or handover.refused
         or facts.lost_wake
         or facts.decision.verdict is Verdict.WAKE,
-        unused=calm and handover.activity is Activity.QUIET,
+        unused=calm and handover.activity is Activity.QUIET and mode != "Doze",
         activity=handover.activity,
         park=handover.park,
         drain=handover.drains,

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
-from elasti.operator.handover.children import adopted, private_differs, private_service
-from elasti.operator.handover.machine import HOLDS, Replicas, State
-from elasti.operator.handover.state import AWAKE, ServiceState
+from elasti.api.defaults import DEPENDENCY_TIMEOUT
+from elasti.api.states import State
+from elasti.operator.handover.machine import HOLDS, Replicas
+from elasti.operator.model.children import adopted, private_differs, private_service
+from elasti.operator.model.state import AWAKE, ServiceState
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
+from elasti.operator.waking.waker import wake_replicas
 
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
-    from elasti.operator.autoscalers.base import AutoscalerRef
-    from elasti.operator.handover.observe import Facts
+    from collections.abc import Iterator
+
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.records import AutoscalerRef
+    from elasti.operator.model.targets import ScaleTarget
+    from elasti.operator.model.workers import Tries
     from kubeloop.objects.core import Service
 
 
@@ -48,7 +54,7 @@ class SetDrained(NamedTuple):
 
 
 class Wake(NamedTuple):
-    """Ask for at least so many replicas."""
+    """Ask for at least that many replicas."""
 
     minimum: int
 
@@ -57,14 +63,39 @@ class ParkTarget(NamedTuple):
     """Ask for no replicas, unless another writer changed the target."""
 
 
+class OwnReplicas(NamedTuple):
+    """Take the replicas of a target at zero: another writer set them, or a version that left them without an owner."""
+
+
 class ResumeAutoscaler(NamedTuple):
     """Take back a pause that we may have left."""
 
     autoscaler: AutoscalerRef
 
 
+class ParkWorkers(NamedTuple):
+    """Note what each of these has, then ask for none: the target sleeps."""
+
+    targets: tuple[ScaleTarget, ...]
+
+
+class WakeWorkers(NamedTuple):
+    """Give each of these back what it had."""
+
+    targets: tuple[ScaleTarget, ...]
+
+
 Write: TypeAlias = (
-    PutPrivate | PublishSlices | RemoveSlices | SetDrained | Wake | ParkTarget | ResumeAutoscaler
+    PutPrivate
+    | PublishSlices
+    | RemoveSlices
+    | SetDrained
+    | Wake
+    | ParkTarget
+    | OwnReplicas
+    | ResumeAutoscaler
+    | ParkWorkers
+    | WakeWorkers
 )
 
 
@@ -77,13 +108,52 @@ def plan(current: State, facts: Facts, state: ServiceState) -> tuple[Write, ...]
     if holds.drained and not facts.drained:
         writes.append(SetDrained(drained=True))
     writes += _replicas(holds.replicas, facts)
-    if facts.now >= state.autoscaler.retry_at:
-        writes += [ResumeAutoscaler(owed) for owed in _owed(current, facts, state)]
+    writes += resumes(current, facts, state)
     if holds.drained is False and facts.drained and facts.may_undrain:
         writes.append(SetDrained(drained=False))
     if not holds.slice and facts.slices:
         writes.append(RemoveSlices())
-    return tuple(writes)
+    sleeps = current is State.PROXY and facts.at_zero
+    if sleeps and facts.target is not None and facts.target.uid != state.handover.owned_uid:
+        writes.append(OwnReplicas())
+    # Last: no connection waits for them.
+    return (*writes, *workers(current, facts, state))
+
+
+def workers(current: State | None, facts: Facts, state: ServiceState) -> tuple[Write, ...]:
+    """Return what is due for the workloads beside the target, unless it failed a moment ago."""
+    due = _due_workers(current, facts, state)
+    return tuple(one for one in due if facts.now >= _tries(one, state).next_at)
+
+
+def _tries(due: ParkWorkers | WakeWorkers, state: ServiceState) -> Tries:
+    return state.workers.parks if isinstance(due, ParkWorkers) else state.workers.wakes
+
+
+def _due_workers(
+    current: State | None, facts: Facts, state: ServiceState
+) -> tuple[ParkWorkers | WakeWorkers, ...]:
+    """They sleep while the target does, and wake once it is up.
+
+    In a sleep each is parked once. One that another writer scales up is left alone.
+    """
+    owed = state.workers.owed
+    awake = current not in (State.PARKING, State.PROXY) and not facts.at_zero
+    wanted = tuple(one.target for one in owed if awake or one.target not in facts.workers)
+    writes: tuple[ParkWorkers | WakeWorkers, ...] = (WakeWorkers(wanted),) if wanted else ()
+    # Traffic that came with the park wakes it in the next step.
+    if current is State.PROXY and facts.at_zero and not state.requests.wake:
+        done = {*facts.lost_workers, *(one.target for one in owed if one.asleep)}
+        due = tuple(target for target in facts.workers if target not in done)
+        writes += (ParkWorkers(due),) if due else ()
+    return writes
+
+
+def resumes(current: State, facts: Facts, state: ServiceState) -> list[Write]:
+    """Return the resumes that are due: autoscalers that must work again in a state."""
+    if facts.now < state.autoscaler.retry_at:
+        return []
+    return [ResumeAutoscaler(owed) for owed in _owed(current, facts, state)]
 
 
 def companions(facts: Facts) -> tuple[Write, ...]:
@@ -108,17 +178,12 @@ def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
     match wanted:
         case Replicas.ZERO if not facts.at_zero:
             return [ParkTarget()]
+        case Replicas.MINIMUM if facts.at_zero and facts.waits_for:
+            return []
         case Replicas.MINIMUM if facts.target.spec_replicas < minimum:
             return [Wake(minimum)]
         case _:
             return []
-
-
-def wake_replicas(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> int:
-    """Return what a target that sleeps is scaled up to."""
-    # An autoscaler knows better than a number from before the sleep.
-    previous = spec.wake.replicas == "Previous" and spec.autoscaler is None
-    return max(spec.min_target_replicas, status.previous_replicas if previous else 0)
 
 
 def _owed(current: State | None, facts: Facts, state: ServiceState) -> tuple[AutoscalerRef, ...]:
@@ -157,9 +222,11 @@ def requeue_after(
         case State.WAKING | State.RELEASING if handover.ready_since:
             first = min(handover.ready_since.values())
             pauses.append(max(first + settings.release_settle - now, 0.05))
-        case State.WAKING if facts.waits_for_pods:
-            # Pods are not watched.
-            pauses.append(_ENDING_PAUSE)
+        case State.WAKING if facts.waits_for or facts.waits_for_pods:
+            # Pods are not watched. That a dependency serves is an event; that it is late is not.
+            began = handover.waking_since or now
+            late = max(began + DEPENDENCY_TIMEOUT - now, 0.0)
+            pauses.append(late if facts.waits_for else _ENDING_PAUSE)
         case State.WAKING if facts.ready_soon:
             # The public Service's slices are not watched, and may be written after the private ones.
             pauses.append(_SLICE_PAUSE)
@@ -176,9 +243,17 @@ def requeue_after(
     if handover.kind_failures:
         # No watch tells when a kind is installed, or allowed.
         pauses.append(_exponential(_KIND_PAUSE, handover.kind_failures, _LONGEST_KIND_PAUSE))
-    if state.autoscaler.failures and _owed(state.current, facts, state):
-        pauses.append(state.autoscaler.retry_at - now)
+    pauses += (at - now for at in _retries(facts, state))
     return max(min(pauses), _SOON) if pauses else None
+
+
+def _retries(facts: Facts, state: ServiceState) -> Iterator[float]:
+    """Yield when to try again what failed and is still due."""
+    if state.autoscaler.failures and _owed(state.current, facts, state):
+        yield state.autoscaler.retry_at
+    for due in _due_workers(state.current, facts, state):
+        if (tries := _tries(due, state)).failed:
+            yield tries.next_at
 
 
 def _exponential(first: float, failures: int, longest: float) -> float:

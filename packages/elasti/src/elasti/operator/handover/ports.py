@@ -5,7 +5,9 @@ its meaning while any node may still send old traffic there. Four rules see to i
 
 - What is published (in a slice) or reported (in status) is kept; a published port wins over a
   reported one, since traffic goes there already.
-- Where two objects claim one port, the older keeps it and the other gets a new one.
+- If two objects claim one port, the one that has it keeps it, and the other gets a new one: status and slices
+  can be written by others. After a restart a port is of the one that both publishes and reports it, then of one
+  that publishes it, then of one that reports it, and among equals of the oldest.
 - A freed port is quarantined for an hour. Then the one freed longest ago is used first; ports that
   were not used since the start come before all of them.
 - A namespace has at most half of the ports, and may have freed at most a twentieth of them within the last
@@ -13,7 +15,7 @@ its meaning while any node may still send old traffic there. Four rules see to i
 
 Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart: what is in
 use first, then what is quarantined (`quarantine`). A Service's first choice is by the hash of its name, so that a
-stranger is unlikely to be given what another Service has left, even where nothing could be written down.
+stranger is unlikely to be given what another Service has left, even if nothing could be recorded.
 """
 
 from __future__ import annotations
@@ -79,29 +81,28 @@ class PortBook:
         """Return the owners of that uid; one, or none."""
         return [owner for owner in self._held if owner.uid == uid]
 
+    def is_of_another(self, owner: PortOwner, port: int) -> bool:
+        """Whether a port is held, and not by this owner."""
+        return self._owners.get(port, owner) != owner
+
     def claim(self, owner: PortOwner, wanted: Mapping[int, int]) -> None:
         """Take ports that are published or reported already: the first claim for a port counts.
 
-        An older owner keeps what it has, and takes what a younger one has. What is quarantined is not
-        claimed: a report of it can only be an old one.
+        An owner keeps what it has, of whatever age it is. What is quarantined is not claimed: a report of
+        it can only be an old one.
         """
         held = self._held.setdefault(owner, {})
         for service_port, port in wanted.items():
-            present = self._owners.get(port)
-            if service_port in held or not self._has(port) or port in self._freed:
-                continue
-            if present is not None and present <= owner:
-                continue
-            if present is not None:
-                self._drop(present, port)
-            self._take(owner, service_port, port)
+            taken = service_port in held or port in self._owners or port in self._freed
+            if self._has(port) and not taken:
+                self._take(owner, service_port, port)
 
     def assign(
         self, owner: PortOwner, service: str, ports: Sequence[int], now: float
     ) -> dict[int, int]:
-        """Return a resolver port for each Service port, and free what is not asked for any more.
+        """Return a resolver port for each Service port, and free the owner's other ports.
 
-        Raises PortsExhausted where there are not enough.
+        Raises PortsExhausted if too few are free.
         """
         held = self._held.setdefault(owner, {})
         for service_port in held.keys() - set(ports):
@@ -158,12 +159,12 @@ class PortBook:
             )
         if quarantined >= most_quarantined:
             raise PortsExhausted(
-                f"namespace {namespace} has given back {quarantined} resolver ports within an hour, which"
-                " are quarantined for so long; change the ports of its Services less often"
+                f"namespace {namespace} has freed {quarantined} resolver ports within the last hour, and"
+                " each is quarantined for an hour; change the ports of its Services less often"
             )
         if self._used[namespace] + quarantined >= most:
             raise PortsExhausted(
-                f"namespace {namespace} has its share of {most} resolver ports; delete ElastiServices"
+                f"namespace {namespace} has used its share of {most} resolver ports; delete ElastiServices"
                 " that are not needed, or spread them over namespaces"
             )
 

@@ -1,13 +1,13 @@
 """Quarantined resolver ports, written down, so that a restart does not give them away.
 
-A freed port is quarantined for an hour (`ports`), since a node that is behind may go on sending
-a former Service's traffic there. The leader writes a port into a ConfigMap of its own namespace
+A freed port is quarantined for an hour (`ports`), since a node that is behind may go on sending the
+previous Service's traffic there. The leader writes a port into a ConfigMap of its own namespace
 *before* the write after which nothing else names it: before the status without it, before the
 finalizer goes. The next leader reads it, after entering what is in use. Writes of many ports at
 once are one.
 
-Where the ConfigMap may not be written, or there is no such namespace, ports are quarantined in
-memory alone.
+If the ConfigMap may not be written, or its namespace does not exist, ports are quarantined only in
+memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
-from elasti.operator.handover.children import published_ports, slice_names
-from elasti.operator.handover.ports import QUARANTINE, PortBook, port_owner
+from elasti.operator.handover.ports import QUARANTINE, PortBook, PortOwner, port_owner
+from elasti.operator.model.children import published_ports, slice_names
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -78,9 +78,9 @@ class PortQuarantine:
                 await asyncio.sleep(delays.next_delay())
 
     async def note(self, ports: Iterable[int]) -> None:
-        """Write down that ports are quarantined from now on; nothing where that was written just now.
+        """Record that ports are quarantined from now on; does nothing if that was recorded just now.
 
-        Raises KubeError where it may yet succeed.
+        Raises KubeError if a retry may succeed.
         """
         now = self._now()
         fresh = {port for port in ports if now - self._written.get(port, 0.0) >= _REWRITE_AFTER}
@@ -96,6 +96,12 @@ class PortQuarantine:
             except BaseException:
                 self._pending |= batch
                 raise
+
+    async def note_freed(self, book: PortBook) -> None:
+        """Write down every freed port, before a status is written that does not name it."""
+        if freed := frozenset(book.unwritten):
+            await self.note(freed)
+            book.unwritten -= freed
 
     async def _write(self, ports: set[int]) -> None:
         now = self._clock.now()
@@ -139,21 +145,28 @@ async def recover_ports(
 ) -> None:
     """Enter every port that is in use or quarantined, before the first one is given away."""
     written = await quarantine.load()
-    for es in caches.elastiservices.all():
-        namespace, owner = es.metadata.namespace, port_owner(es)
+    found_ports: list[tuple[PortOwner, dict[int, int], dict[int, int]]] = []
+    for es in sorted(caches.elastiservices.all(), key=port_owner):
+        namespace = es.metadata.namespace
         service = caches.services.find(namespace, es.spec.service)
         found = (
             caches.our_slices.find(namespace, name)
             for name in slice_names(es.spec.service).values()
         )
         slices = [endpoint_slice for endpoint_slice in found if endpoint_slice is not None]
-        if service is not None:
-            ports.claim(owner, published_ports(slices, service))
-        ports.claim(owner, {port.port: port.resolver_port for port in es.status.resolver_ports})
+        published = published_ports(slices, service) if service is not None else {}
+        reported = {port.port: port.resolver_port for port in es.status.resolver_ports}
+        found_ports.append((port_owner(es), published, reported))
+    for owner, published, reported in found_ports:
+        ports.claim(owner, dict(published.items() & reported.items()))
+    for owner, published, _ in found_ports:
+        ports.claim(owner, published)
+    for owner, _, reported in found_ports:
+        ports.claim(owner, reported)
     now = asyncio.get_running_loop().time()
     for number, age in written.items():
         ports.quarantine(number, now - age)
-    # What is published for no ElastiService may still get traffic.
+    # A port that is published for no ElastiService may still get traffic.
     for endpoint_slice in caches.our_slices.all():
         if endpoint_slice.metadata.name not in slice_names(endpoint_slice.service).values():
             continue  # Others may write slices with our label.
@@ -171,7 +184,7 @@ def _config_map(data: dict[str, str | None]) -> JsonObject:
 
 
 def _times(found: JsonObject) -> dict[int, float]:
-    """Read what is written; what is no port or no time is passed over."""
+    """Parse the recorded times; skips entries that are not a port and a time."""
     times = {}
     for port, stamp in (found.get("data") or {}).items():
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What the operator asks resolvers: whose port this is, what they see, whether they are there.
+"""The operator's questions to resolvers: whose port this is, what they see, whether they are there.
 
 Every question is bounded by about a second, and no answer is an answer: an endpoint that says nothing is
 not published, and a target whose traffic no resolver can account for is not parked.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 
 from elasti.api.wire import (
@@ -26,23 +25,23 @@ from elasti.api.wire import (
     probe_request,
     read_probe_answer,
 )
+from elasti.authn.tls import PeerTls
+from kubeloop.aio.keepalive import Keepalive
+from kubeloop.http.client import AnswerTooLong, HttpClient
+from kubeloop.http.framing import FramingError
+from kubeloop.objects.names import url_host
 
 _TIMEOUT = 1.0
 _ANSWER_LIMIT = 65536
 # Long enough for one packet to be lost and sent again.
 _CONNECT_TIMEOUT = 1.2
 # A peer whose node is gone is noticed by the kernel in two seconds.
-_KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 1),
-)
-_NO_ANSWER = (aiohttp.ClientError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
+_KEEPALIVE = Keepalive(idle=1, interval=1, probes=1)
+_NO_ANSWER = (OSError, FramingError, AnswerTooLong, msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class ResolverClient(Protocol):
-    """What the reconciler asks of resolvers."""
+    """The questions of the reconciler."""
 
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         """Whether a data port of a resolver stands for this Service."""
@@ -50,7 +49,7 @@ class ResolverClient(Protocol):
     async def activity(
         self, address: str, namespace: str, service: str, *, hold: bool | None = None
     ) -> ActivityReport | None:
-        """What a resolver sees of a Service; None where it does not say.
+        """Return what a resolver sees of a Service; None if it gives no usable answer.
 
         `hold`: for a while it gives nothing to the pods that there are now; False: it does again.
         """
@@ -66,28 +65,34 @@ class HttpResolverClient:
     """Speaks to resolvers by their pods' addresses. Used as an `async with` block.
 
     `token_file` holds the ServiceAccount token for the admin port; it is read for each question,
-    since it rotates.
+    since it rotates. Only that question is secured by `tls`: the others carry no token.
     """
 
-    def __init__(self, *, admin_port: int, token_file: str = "", timeout: float = _TIMEOUT) -> None:
+    def __init__(
+        self,
+        *,
+        admin_port: int,
+        token_file: str = "",
+        tls: PeerTls | None = None,
+        timeout: float = _TIMEOUT,
+    ) -> None:
         self._admin_port = admin_port
         self._token_file = token_file
+        self._tls = tls or PeerTls()
         self._timeout = timeout
-        self._session: aiohttp.ClientSession | None = None
+        self._http: HttpClient | None = None
         self._kept: dict[str, asyncio.Transport] = {}
         self._broken: set[str] = set()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=self._timeout), auto_decompress=False
-        )
+        self._http = HttpClient()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
         for transport in self._kept.values():
             transport.abort()
-        assert self._session is not None
-        await self._session.close()
+        assert self._http is not None
+        await self._http.aclose()
 
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         """Whether a data port of a resolver stands for this Service."""
@@ -101,19 +106,18 @@ class HttpResolverClient:
     async def activity(
         self, address: str, namespace: str, service: str, *, hold: bool | None = None
     ) -> ActivityReport | None:
-        """What a resolver sees of a Service; None where it does not say."""
-        assert self._session is not None
-        host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{self._admin_port}{ACTIVITY_PATH}"
-        query = activity_query(namespace, service, hold=hold)
+        """Return what a resolver sees of a Service; None if it gives no usable answer."""
+        assert self._http is not None
+        query = urlencode(activity_query(namespace, service, hold=hold))
+        url = f"http://{url_host(address)}:{self._admin_port}{ACTIVITY_PATH}?{query}"
         try:
-            async with self._session.get(
-                url, params=query, headers=self._headers(), allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    return None
-                body = await response.content.read(_ANSWER_LIMIT)
-                return msgspec.json.decode(body, type=ActivityReport)
+            async with self._tls.request(
+                self._http, "GET", url, headers=self._headers(), timeout=self._timeout
+            ) as answer:
+                body = await answer.body(limit=_ANSWER_LIMIT)
+                return (
+                    msgspec.json.decode(body, type=ActivityReport) if answer.status == 200 else None
+                )
         except _NO_ANSWER:
             return None
 
@@ -160,8 +164,7 @@ class _KeptConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        for level, option, value in _KEEPALIVE:
-            transport.get_extra_info("socket").setsockopt(level, option, value)
+        _KEEPALIVE.enable(transport.get_extra_info("socket"))
         # A silent connection would be closed after ten seconds; the answer is not waited for.
         transport.write(b"GET /healthz HTTP/1.1\r\nHost: resolver\r\n\r\n")
 

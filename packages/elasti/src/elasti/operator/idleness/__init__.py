@@ -1,1 +1,1 @@
-"""When a target may sleep and when it must wake: decisions, schedules, triggers, scale writes."""
+"""When a target may sleep and when it must wake: decisions, schedules, triggers."""

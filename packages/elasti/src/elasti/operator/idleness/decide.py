@@ -5,10 +5,10 @@ value has been below the threshold for a whole cooldown. Time about which nothin
 count: a reading that fails (an error, NaN) stops the clock until the next that does not, and a gap of
 several polling intervals sets it back. A failure never wakes anything, and nothing falls asleep on one.
 
-`decide` is the only place that says why a target is not asleep, and `obstacle_of` adds what the
+`decide` is the only place that says why a target is not asleep, and `obstacle` adds what the
 hand-over knows; conditions, events and commands print the result. An obstacle's message never
 counts down and does not follow a trigger up and down: it is written into status, where every change
-is a write to the server. Where an end is known it is named as a time of day.
+is a write to the server. If its end is known, `until` has it, which status has as `awakeUntil`.
 
 Sleeping is allowed in the enabled period: it starts at each time of the cron schedule, in its
 own time zone, and lasts for its duration. Daylight saving is cron's: a start that a clock
@@ -19,44 +19,38 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import enum
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
+from elasti.api.observed import OBSERVED
 from elasti.api.parsing import parse_duration
-from elasti.operator.handover.machine import State
+from elasti.api.schedules import ASLEEP, AWAKE, NO_LEVEL, Level
+from elasti.api.states import State
+from elasti.api.triggers.registry import self_sufficient_type
+from elasti.operator.model.children import uncovered
+from elasti.operator.model.facts import Decision, Facts, Verdict
+from elasti.operator.model.targets import PODS_ENDING
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from elasti.api.types import EnabledPeriod
-    from elasti.triggers.registry import TriggerReading
+    from elasti.operator.model.state import ServiceState
+    from elasti.triggers.reader import TriggerReading
 
 
-NO_TRIGGERS = (
-    "spec.triggers is empty, so nothing can show that the target is idle; add one, such as"
-    " {type: network}"
-)
+INVALID = Obstacle(Reason.INVALID, "its configuration is invalid; see condition Ready")
 CALM_AFTER = 60.0
 """Seconds of quiet before status says so: what begins and ends sooner costs no write."""
 _SKEW = 60.0
 """Seconds by which clocks of servers may differ; what is further ahead was noted before the clock was set back."""
 
 
-class Verdict(enum.Enum):
-    """What follows from the evidence. LOOK: it may sleep soon, and the resolver looks for arrivals until then."""
-
-    SLEEP = "sleep"
-    LOOK = "look"
-    STAY = "stay"
-    WAKE = "wake"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one trigger has shown so far; times are seconds on the caller's clock.
+    """The readings of one trigger so far; times are seconds on the caller's clock.
 
     `known_at`: when it was last read without failure. `quiet_since` is moved on by the time for which
     nothing was known. `asleep`: the target had no pods then, and should not. `veto`: it can keep a target
@@ -93,7 +87,7 @@ class Evidence:
             )
         since = None
         if is_quiet(reading.value, self.threshold):
-            # Where nothing grew since the reading before, it has been quiet since then, however that one
+            # If nothing grew since the previous reading, it has been quiet since then, whatever that reading
             # was. A mean that is merely low may end with use.
             unused = reading.value == 0 and reading.span < stale_after
             begun = now - reading.span if unused else now
@@ -115,7 +109,7 @@ class Evidence:
         return self.last is None or self.last.pending
 
     def is_calm(self, now: float) -> bool:
-        """Whether it has been quiet for so long that this is worth a write to status."""
+        """Whether it has been quiet long enough to be worth a write to status."""
         return self.quiet_since is not None and now - self.quiet_since >= CALM_AFTER
 
     def is_active(self) -> bool:
@@ -123,8 +117,18 @@ class Evidence:
         last = self.last
         return last is not None and last.usable and not is_quiet(last.value, self.threshold)
 
+    def is_quiet_after(self, moment: float) -> bool:
+        """Whether the last reading is about the time after a moment alone, and shows no use."""
+        last = self.last
+        return (
+            last is not None
+            and last.usable
+            and not self.is_active()
+            and self.read_at - last.span >= moment
+        )
+
     def quiet_for(self, now: float, *, stale_after: float) -> float:
-        """Return for how long the trigger has been quiet; 0 where it is not, or is stale."""
+        """Return for how long the trigger has been quiet; 0 if it is not, or is stale."""
         if self.quiet_since is None or now - self.read_at >= stale_after:
             return 0.0
         return now - self.quiet_since
@@ -138,6 +142,10 @@ class Situation:
     target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
     `look`: how long before the end of the cooldown the resolver looks for arrivals; `looking`: it does.
     `suspended`, `keep_awake_until`: a person asked for it to be left alone, or awake until then.
+    `needed_by`: an ElastiService that depends on it and is not asleep; `needed_now`: and is awake or waking.
+    `depended_on`: it has dependents and no triggers by choice, so that they alone decide; `dependents_asleep`:
+    when the last of them fell asleep. `schedule`: what spec.schedules ask for now; `schedule_until`: when that ends, if it is Awake.
+    `dozing`: it dozes, or will when it is idle, so its pods are there and serve.
     """
 
     now: float
@@ -151,46 +159,40 @@ class Situation:
     suspended: bool = False
     keep_awake_until: float = -math.inf
     enabled: bool = True
+    schedule: Level = NO_LEVEL
+    schedule_until: float | None = None
+    needed_by: str = ""
+    needed_now: bool = False
+    depended_on: bool = False
+    dependents_asleep: float = -math.inf
     triggers: Sequence[Evidence] = ()
     stale_after: float = 120.0
     look: float = 0.0
     looking: bool = False
+    dozing: bool = False
 
     def __post_init__(self) -> None:
         # With the clock set back, what was noted before would keep the target awake until it has caught up.
-        for name in ("created_at", "last_scaled_up", "last_traffic", "last_attempt"):
+        for name in (
+            "created_at",
+            "last_scaled_up",
+            "last_traffic",
+            "last_attempt",
+            "dependents_asleep",
+        ):
             if getattr(self, name) > self.now + _SKEW:
                 object.__setattr__(self, name, -math.inf)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
-    """The verdict, why, and what keeps the target awake: nothing exactly where it may sleep."""
-
-    verdict: Verdict
-    reason: str
-    obstacle: Obstacle | None = None
-
-
 def is_quiet(value: float, threshold: float) -> bool:
-    """Whether a value is below its threshold; nothing at all is quiet even where that is zero."""
+    """Whether a value is below its threshold; zero is quiet even if the threshold is zero."""
     return value < threshold or value == 0
 
 
 def decide(seen: Situation) -> Decision:
-    """Weigh the evidence. The order is the precedence: people, then the schedule, then use."""
-    if (said := _override(seen)) is not None:
-        return said
-    if seen.asked:
-        return Decision(Verdict.SLEEP, "asked to sleep")
-    found = next(_obstacles(seen), None)
-    if found is None:
-        return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
-    if any(trigger.is_active() and not trigger.veto for trigger in seen.triggers):
-        return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
-    if seen.look and _may_look(seen):
-        return Decision(Verdict.LOOK, "idle for the cooldown but the last look", found)
-    return Decision(Verdict.STAY, found.message, found)
+    """Weigh the evidence: the first row of `PRECEDENCE` that has something to say decides."""
+    said = (row.weigh(seen) for row in PRECEDENCE)
+    return next(decision for decision in said if decision is not None)
 
 
 def _may_look(seen: Situation) -> bool:
@@ -209,29 +211,127 @@ def _may_look(seen: Situation) -> bool:
     return cooling is None and signals and all(quiet)
 
 
-def _override(seen: Situation) -> Decision | None:
-    if seen.suspended:
-        alone = "spec.suspend is true, so it is left alone; elasti resume ends that"
-        return Decision(Verdict.STAY, "suspended", Obstacle(Reason.SUSPENDED, alone))
-    if seen.now < seen.keep_awake_until:
-        kept = f"it is kept awake until {format_moment(seen.keep_awake_until)}, as was asked for"
-        return Decision(Verdict.WAKE, "kept awake", Obstacle(Reason.KEPT_AWAKE, kept))
+def _suspended(seen: Situation) -> Decision | None:
+    if not seen.suspended:
+        return None
+    alone = "spec.suspend is true, so Elasti does not scale it; run elasti resume to end that"
+    return Decision(Verdict.STAY, "suspended", Obstacle(Reason.SUSPENDED, alone))
+
+
+def _kept_awake(seen: Situation) -> Decision | None:
+    if seen.now >= seen.keep_awake_until:
+        return None
+    kept = "it is kept awake on request; elasti resume ends that"
+    found = Obstacle(Reason.KEPT_AWAKE, kept, seen.keep_awake_until)
+    return Decision(Verdict.WAKE, "kept awake", found)
+
+
+def _scheduled_awake(seen: Situation) -> Decision | None:
     if not seen.enabled:
-        outside = "it is outside of spec.enabledPeriod, when targets stay up"
-        return Decision(
-            Verdict.WAKE, "outside the enabled period", Obstacle(Reason.OUTSIDE_PERIOD, outside)
-        )
-    return None
+        outside = "the time is outside spec.enabledPeriod, so the target stays awake"
+        found = Obstacle(Reason.OUTSIDE_PERIOD, outside)
+        return Decision(Verdict.WAKE, "outside the enabled period", found)
+    if seen.schedule.keep != AWAKE:
+        return None
+    text = f"spec.schedules keeps it awake ({seen.schedule.by}); elasti schedule shows until when"
+    found = Obstacle(Reason.SCHEDULED_AWAKE, text, seen.schedule_until)
+    return Decision(Verdict.WAKE, f"scheduled to be awake ({seen.schedule.by})", found)
+
+
+def _needed(seen: Situation) -> Decision | None:
+    if not seen.needed_by:
+        return None
+    text = f"ElastiService {seen.needed_by} depends on it and is not asleep"
+    verdict = Verdict.WAKE if seen.needed_now else Verdict.STAY
+    return Decision(verdict, text, Obstacle(Reason.NEEDED_BY, text))
+
+
+def _asked(seen: Situation) -> Decision | None:
+    return Decision(Verdict.SLEEP, "asked to sleep") if seen.asked else None
+
+
+def _used(seen: Situation) -> Decision | None:
+    """Weigh traffic and triggers; while a schedule keeps the target asleep, traffic alone."""
+    if _by_schedule(seen):
+        cooling = next(_cooldowns(seen), None)
+        return Decision(Verdict.STAY, cooling.message, cooling) if cooling else None
+    found = next(_obstacles(seen), None)
+    if found is None:
+        return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
+    if _shows_use(seen):
+        return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
+    if seen.look and _may_look(seen):
+        return Decision(Verdict.LOOK, "idle for all of the cooldown except the last look", found)
+    return Decision(Verdict.STAY, found.message, found)
+
+
+def _shows_use(seen: Situation) -> bool:
+    # The traffic of a dozing target does not reach the resolver: its triggers, also vetoes, see it.
+    return any(item.is_active() and (seen.dozing or not item.veto) for item in seen.triggers)
+
+
+def _by_schedule(seen: Situation) -> bool:
+    """Whether a schedule stands for the triggers now."""
+    return seen.schedule.keep == ASLEEP and not (seen.dozing and _shows_use(seen))
+
+
+def _scheduled_asleep(seen: Situation) -> Decision | None:
+    return Decision(Verdict.SLEEP, f"scheduled to be asleep ({seen.schedule.by})")
+
+
+class Precedence(NamedTuple):
+    """One rule of the decision, and its effect; `name` and `effect` are printed in the documentation."""
+
+    name: str
+    effect: str
+    weigh: Callable[[Situation], Decision | None]
+
+
+PRECEDENCE = (
+    Precedence("`spec.suspend`", "awake, and left alone", _suspended),
+    Precedence("`elasti wake --for` and `--until`", "awake until then", _kept_awake),
+    Precedence(
+        "a schedule with `keep: Awake`, one that cannot be read, or a time outside `spec.enabledPeriod`",
+        "awake; a sleeping target is woken",
+        _scheduled_awake,
+    ),
+    Precedence(
+        "an ElastiService that depends on it and is not asleep",
+        "awake; a sleeping target is woken when the other one wakes",
+        _needed,
+    ),
+    Precedence("`elasti sleep`", "asleep once; cooldown and triggers are ignored", _asked),
+    Precedence(
+        "traffic and triggers",
+        "awake while there is traffic, or a trigger shows use; during a schedule with `keep: Asleep` only"
+        " traffic counts, or for a target that dozes its triggers",
+        _used,
+    ),
+    Precedence(
+        "a schedule with `keep: Asleep`",
+        "asleep, a cooldown after the last traffic",
+        _scheduled_asleep,
+    ),
+)
+"""The first row that applies decides. A row says nothing (None) if it does not apply."""
+
+
+def no_triggers() -> str:
+    """Return the message for an ElastiService without triggers."""
+    return (
+        "it has no triggers, so nothing can show that the target is idle; add one to spec.triggers,"
+        f" such as {{type: {self_sufficient_type()}}}"
+    )
 
 
 def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     """Iterate over what is in the way, what a person can do most about first."""
-    if not seen.triggers:
+    if not seen.triggers and not seen.depended_on:
         yield Obstacle(
             Reason.NO_TRIGGERS,
-            NO_TRIGGERS,
+            no_triggers(),
         )
-    elif all(trigger.veto for trigger in seen.triggers):
+    elif seen.triggers and all(trigger.veto for trigger in seen.triggers):
         yield Obstacle(
             Reason.NO_SIGNAL,
             "every one of spec.triggers has the role Veto, and a Veto never lets a target sleep by"
@@ -257,24 +357,32 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
 
 
 def sleeps_at(seen: Situation) -> float | None:
-    """Return when the target will be idle for the whole cooldown if it is used no more.
+    """Return when the target will have been idle for the whole cooldown if it stays unused.
 
-    None where that is not known: a trigger is in use or unknown, or time alone is not enough.
+    None if that is unknown: a trigger is in use or unknown, or time alone is not enough.
     """
+    if seen.suspended or not seen.enabled or seen.schedule.keep == AWAKE or seen.needed_by:
+        return None
+    last_use = (
+        seen.created_at,
+        seen.last_scaled_up,
+        seen.last_traffic,
+        seen.last_attempt,
+        seen.dependents_asleep,
+    )
+    if _by_schedule(seen):
+        return max(max(last_use) + seen.cooldown, seen.keep_awake_until)
     quiet = [
         trigger.quiet_since
         for trigger in seen.triggers
         if trigger.is_known and seen.now - trigger.read_at < seen.stale_after
     ]
     if (
-        seen.suspended
-        or not seen.enabled
-        or all(trigger.veto for trigger in seen.triggers)
+        (all(trigger.veto for trigger in seen.triggers) and not seen.depended_on)
         or len(quiet) < len(seen.triggers)
         or None in quiet
     ):
         return None
-    last_use = (seen.created_at, seen.last_scaled_up, seen.last_traffic, seen.last_attempt)
     idle = max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
     return max(idle, seen.keep_awake_until)
 
@@ -285,39 +393,47 @@ def _cooldowns(seen: Situation) -> Iterator[Obstacle]:
         yield Obstacle(
             Reason.ATTEMPT_ENDED,
             f"the last attempt to put it to sleep ended: {seen.attempt_ended or 'it was given up'};"
-            f" the next comes after {cooldown}, at {format_moment(seen.last_attempt + seen.cooldown)}",
+            f" the next one follows after {cooldown}",
+            seen.last_attempt + seen.cooldown,
         )
     for what, moment in (
         ("it was last woken", seen.last_scaled_up),
         ("it was created", seen.created_at),
+        ("its last dependent fell asleep", seen.dependents_asleep),
     ):
         if seen.now - moment < seen.cooldown:
-            end = format_moment(moment + seen.cooldown)
-            yield Obstacle(Reason.COOLDOWN, f"{cooldown} since {what} lasts until {end}")
+            text = f"{cooldown} since {what} is not over"
+            yield Obstacle(Reason.COOLDOWN, text, moment + seen.cooldown)
     if seen.now - seen.last_traffic < seen.cooldown:
         # Every request moves its end, so none is named.
-        yield Obstacle(Reason.COOLDOWN, f"{cooldown} since traffic last reached the resolver lasts")
+        text = f"{cooldown} since traffic last reached the resolver is not over"
+        yield Obstacle(Reason.COOLDOWN, text)
 
 
-def obstacle_of(
-    state: State, decision: Decision, *, resolvers: bool, uncovered: Sequence[str]
-) -> Obstacle | None:
-    """Return what keeps a target awake, by all that is known; None for one that sleeps or may.
-
-    `resolvers`: whether any is ready; `uncovered`: the address families that none of them has.
-    """
-    match state:
+def obstacle(facts: Facts, state: ServiceState) -> Obstacle | None:
+    """Return what keeps a target awake, by all that is known; None for one that sleeps or may."""
+    unready = facts.unready
+    match state.current:
+        case None | State.SERVE if unready is not None and not facts.es.spec.suspended:
+            return Obstacle(unready.reason, unready.message)
+        case None | State.SERVE if state.current is None or facts.es.spec.observes:
+            return INVALID if state.current is None else OBSERVED
         case State.PROXY | State.ENGAGING | State.DRAINING | State.PARKING:
             return None
         case State.WAKING:
-            return Obstacle(Reason.WAKING, "no endpoint of the Service is ready yet")
-    if decision.obstacle is not None or (resolvers and not uncovered):
-        return decision.obstacle
+            ending = facts.waits_for_pods
+            return Obstacle(
+                Reason.WAKING, PODS_ENDING if ending else "no endpoint of the Service is ready yet"
+            )
+    missing = uncovered(facts.service, facts.resolvers) if facts.service else ()
+    stays = facts.es.spec.sleep.mode == "Doze"  # no resolver has to hold anything
+    if facts.decision.obstacle is not None or stays or (facts.resolvers and not missing):
+        return facts.decision.obstacle
     return Obstacle(
         Reason.NO_RESOLVER,
-        f"no ready resolver has an {' or '.join(uncovered)} address, and the Service has; set"
+        f"no ready resolver has an {' or '.join(missing)} address, but the Service does; set"
         " ipFamilyPolicy: PreferDualStack in the resolver's Service"
-        if resolvers
+        if facts.resolvers
         else "no resolver is ready to hold its traffic",
     )
 
@@ -328,7 +444,7 @@ def format_moment(moment: float) -> str:
 
 
 def is_enabled(period: EnabledPeriod | None, now: dt.datetime) -> bool:
-    """Whether sleeping is allowed at `now` (aware); always, where no period is given."""
+    """Whether sleeping is allowed at `now` (aware); always, if no period is given."""
     if period is None:
         return True
     return now < _last_start(period, now) + dt.timedelta(seconds=parse_duration(period.duration))

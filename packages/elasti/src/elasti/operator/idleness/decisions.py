@@ -6,30 +6,34 @@ Sleeping needs all of them, waking needs one.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
-from elasti.api.defaults import cooldown_of, look_of, stale_after
-from elasti.operator.handover.machine import State
-from elasti.operator.handover.requests import is_in_force
+from elasti.api.defaults import stale_after
+from elasti.api.observed import OBSERVED
+from elasti.api.schedules import NO_LEVEL, Level, changes, lead_of, level_at
+from elasti.api.states import State
+from elasti.api.triggers.registry import Role
+from elasti.api.usage import damped_cooldown
 from elasti.operator.idleness.decide import (
-    Decision,
+    INVALID,
     Evidence,
     Situation,
-    Verdict,
     decide,
-    format_moment,
     is_enabled,
     sleeps_at,
 )
-from elasti.triggers.registry import Role
+from elasti.operator.model.facts import Decision, TriggerJudgement, Verdict
+from elasti.operator.model.state import AWAKE, is_in_force
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from elasti.api.types import ElastiServiceSpec
-    from elasti.operator.handover.state import ServiceState, StateStore
+    from elasti.api.types import ElastiServiceSpec, Schedule
+    from elasti.operator.model.state import ServiceState, StateStore
     from elasti.operator.watch.directory import CRDDetails, Directory
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
@@ -42,23 +46,11 @@ def combined_decision(decisions: Iterable[Decision]) -> Decision:
         for decision in known:
             if decision.verdict is verdict:
                 return decision
-    return known[0] if known else Decision(Verdict.STAY, "no ElastiService is for it")
-
-
-class TriggerJudgement(NamedTuple):
-    """All that time and triggers change about one ElastiService.
-
-    Where it is what it was at the last reconcile, no other is needed. `calm`: which triggers have been
-    quiet for long enough that status says so.
-    """
-
-    decision: Decision
-    health: tuple[str | None, ...]
-    calm: tuple[bool, ...] = ()
+    return known[0] if known else Decision(Verdict.STAY, "no ElastiService has this name")
 
 
 def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
-    """Return what is wrong with each trigger: nothing (""), an error, or None where it was not read."""
+    """Return what is wrong with each trigger: nothing (""), an error, or None if it was not read."""
     return tuple(
         None if item.is_pending or item.last is None else item.last.error for item in evidence
     )
@@ -74,25 +66,33 @@ class Decisions:
     clock: Clock
     polling_interval: float
 
-    def judge(self, request: Request) -> TriggerJudgement:
-        """Return what follows from time and triggers now."""
+    def __post_init__(self) -> None:
+        self._scheduled: dict[Request, _Scheduled] = {}
+
+    def judge(self, request: Request, decision: Decision | None = None) -> TriggerJudgement:
+        """Return what follows from time and triggers now, with what was decided a moment ago."""
         evidence, now = self.evidence(request), self.clock.now().timestamp()
         calm = tuple(item.is_calm(now) for item in evidence)
-        return TriggerJudgement(self.together(request), trigger_health(evidence), calm)
+        return TriggerJudgement(decision or self.together(request), trigger_health(evidence), calm)
 
     def together(self, request: Request) -> Decision:
         """Decide for a target with everyone who shares it; its own obstacle comes before others'."""
         found: list[Decision] = []
+        own = self.directory.get(request)
+        enforced = own is not None and not own.spec.observes
         for other in sorted(self.directory.sharing(request), key=lambda one: one != request):
             details = self.directory.get(other)
             if details is not None:
                 decision = self.alone(details)
+                if enforced and details.spec.observes:
+                    # No resolver would hold what arrives at its Service.
+                    decision = Decision(Verdict.STAY, OBSERVED.message, OBSERVED)
                 found.append(decision if other == request else _of_other(other, decision))
         obstacle = next((item.obstacle for item in found if item.obstacle), None)
         return dataclasses.replace(combined_decision(found), obstacle=obstacle)
 
     def sleeps_at(self, request: Request) -> float | None:
-        """Return when a target can sleep if it is used no more; None where that is not known."""
+        """Return when a target can sleep if it stays unused; None if unknown."""
         ends = []
         for other in self.directory.sharing(request):
             details = self.directory.get(other)
@@ -120,47 +120,128 @@ class Decisions:
         """Return what is known of one that may be decided about at all, or why it may not."""
         state = self.states.find(details.request)
         # One that is suspended is refused as well, and has its own obstacle.
-        refused = state is not None and state.handover.refused and not details.spec.suspend
+        refused = state is not None and state.handover.refused and not details.spec.suspended
         if state is None or refused or details.problems:
-            return Obstacle(
-                Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
-            )
+            return INVALID
         if self.clock.now().timestamp() < state.conflict.until:
             return Obstacle(
                 Reason.CONTESTED,
-                "another writer keeps undoing it, so it is left alone until"
-                f" {format_moment(state.conflict.until)}, longer each time",
+                "another writer keeps scaling it up, so Elasti leaves it alone, for longer each time",
+                state.conflict.until,
             )
         return state
 
     def _situation(self, details: CRDDetails, state: ServiceState) -> Situation:
-        now = self.clock.now()
+        now, scheduled = self.clock.now(), self._schedule(details)
+        cooldown = details.spec.cooldown
         return Situation(
             now=now.timestamp(),
-            cooldown=cooldown_of(details.spec),
+            cooldown=damped_cooldown(cooldown) if state.requests.flapping else cooldown,
             created_at=details.created_at,
             last_scaled_up=max(state.requests.last_scaled_up, details.last_scaled_up),
             last_traffic=state.requests.last_traffic,
             last_attempt=state.requests.last_attempt,
-            attempt_ended=state.requests.attempt_ended,
+            attempt_ended=state.requests.attempt_ended.message,
             asked=is_in_force(state),
-            suspended=details.spec.suspend,
+            suspended=details.spec.suspended,
             keep_awake_until=details.keep_awake_until,
             enabled=is_enabled(details.spec.enabled_period, now),
+            schedule=scheduled.level,
+            schedule_until=scheduled.end,
+            **self._dependents(details),
             triggers=self.evidence(details.request) or _unread(details.spec),
             stale_after=stale_after(self.polling_interval),
-            look=look_of(details.spec),
+            look=details.spec.look_seconds,
             looking=state.current in (State.ENGAGING, State.DRAINING),
+            dozing=state.doze.status is not None
+            or (details.spec.sleep.mode != "Zero" and state.current is State.SERVE),
         )
+
+    def _dependents(self, details: CRDDetails) -> dict[str, Any]:
+        """Return what dependents mean for a decision: whether one is awake, and since when all sleep."""
+        dependents = self.directory.graph.dependents(details.request)
+        if not dependents:
+            return {}
+        found: dict[str, Any] = {"depended_on": details.spec.given_triggers == ()}
+        asleep = -math.inf
+        for request in dependents:
+            state, other = self.states.find(request), self.directory.get(request)
+            if details.spec.observes and state is not None and state.observing.asleep:
+                # In what is only observed, both would be asleep.
+                asleep = max(asleep, state.observing.asleep_since or -math.inf)
+            elif state is None or state.current is not State.PROXY:
+                # One that this leader has not reconciled may sleep: it wakes nothing.
+                now = state is not None and state.current in AWAKE
+                if now or "needed_by" not in found:
+                    found |= {"needed_by": request.name, "needed_now": now}
+            elif other is not None:
+                # Its status may not say so yet.
+                since = unix_seconds(other.status.asleep_since)
+                asleep = max(
+                    asleep, since if math.isfinite(since) else self.clock.now().timestamp()
+                )
+        return found | {"dependents_asleep": asleep}
+
+    def seconds_to_change(self, request: Request) -> float | None:
+        """Return in how many seconds schedules ask for something else; None if not within a year."""
+        details = self.directory.get(request)
+        if details is None or not details.spec.schedules:
+            return None
+        end = self._schedule(details).end
+        return None if end is None else end - self.clock.now().timestamp()
+
+    def _schedule(self, details: CRDDetails) -> _Scheduled:
+        """Return what schedules ask for now; the search for its end is made once for each change."""
+        if not details.spec.schedules:
+            return _UNSCHEDULED
+        schedules, lead, now = details.spec.schedules, _lead(details), self.clock.now()
+        known = self._scheduled.get(details.request, _UNSCHEDULED)
+        if (known.schedules, known.lead) == (schedules, lead) and (
+            known.since <= now.timestamp() < known.until
+        ):
+            return known
+        ahead = changes(schedules, now, lead)
+        level, first = level_at(schedules, now, lead), next(ahead, None)
+        found = first
+        while found is not None and found.level.keep == level.keep:
+            found = next(ahead, None)
+        # Also if nothing changes: a day later there may be more to see.
+        until = first.at if first is not None else now + dt.timedelta(days=1)
+        if len(self._scheduled) >= _MOST_SCHEDULED:
+            self._scheduled.clear()
+        end = found.at.timestamp() if found is not None else None
+        known = _Scheduled(schedules, lead, now.timestamp(), until.timestamp(), level, end)
+        self._scheduled[details.request] = known
+        return known
+
+
+class _Scheduled(NamedTuple):
+    """A level that holds from `since` to `until`; `end`: when it is Awake, Asleep or by use no longer."""
+
+    schedules: tuple[Schedule, ...] = ()
+    lead: float = 0.0
+    since: float = math.inf
+    until: float = -math.inf
+    level: Level = NO_LEVEL
+    end: float | None = None
+
+
+_UNSCHEDULED = _Scheduled()
+_MOST_SCHEDULED = 10_000
+
+
+def _lead(details: CRDDetails) -> float:
+    warm = any(one.warm_by for one in details.spec.schedules)
+    return lead_of(details.status, str(details.request)) if warm else 0.0
 
 
 def _of_other(other: Request, decision: Decision) -> Decision:
     if decision.obstacle is None:
         return decision
-    message = (
-        f"ElastiService {other.name} has the same target, and there {decision.obstacle.message}"
-    )
-    return dataclasses.replace(decision, obstacle=Obstacle(Reason.SHARED_TARGET, message))
+    found = decision.obstacle
+    message = f"ElastiService {other.name} has the same target and keeps it awake: {found.message}"
+    shared = Obstacle(Reason.SHARED_TARGET, message, found.until)
+    return dataclasses.replace(decision, obstacle=shared)
 
 
 def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:

@@ -1,8 +1,8 @@
 """Reads all triggers, again and again, and keeps what each has shown.
 
 A round reads everything concurrently, but by a fixed number of workers: thousands of triggers
-are never thousands of tasks, and others have the loop in between. Each trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is:
-a changed query or threshold has shown nothing yet.
+are never thousands of tasks, and other tasks get the loop in between. Each trigger's `Evidence`
+outlives the rounds until the trigger changes: a new query or threshold has shown nothing yet.
 
 Which server a trigger asks is its author's choice, and may be slow. So no tenant (a
 namespace) has more than half of the workers, and a round ends in time for no other tenant's
@@ -10,8 +10,8 @@ evidence to grow stale; what was read longest ago is read first, so whatever a r
 begins the next.
 
 Evidence is kept under an `EvidenceKey`: one ElastiService with one Service and one target.
-Where another target or Service is named, or other triggers, nothing has been shown yet, from
-the moment at which the directory knows: not only from the next round on.
+If the spec names another target, Service or trigger, its evidence is empty as soon as the directory
+knows: not only from the next round on.
 """
 
 from __future__ import annotations
@@ -23,16 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import structlog
 
+from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata
 from elasti.operator.idleness.decide import Evidence
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    Role,
-    TriggerMetadata,
-    TriggerReading,
-    read_metadata,
-    trigger_type,
-)
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReading, open_reader
 from kubeloop.aio.fairness import FairQueue
 from kubeloop.aio.tasks import TimeBudget
 
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
     from elasti.operator.watch.directory import Directory
-    from elasti.triggers.registry import ReadSecret, ScrapeTarget, TriggerReader
+    from elasti.triggers.reader import ReadSecret, ScrapeTarget, TriggerReader
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
@@ -57,7 +50,7 @@ _log = structlog.get_logger(__name__)
 class Subject:
     """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers.
 
-    `inherited`: since when the former leader found each trigger quiet.
+    `inherited`: since when the previous leader found each trigger quiet.
     """
 
     key: Hashable
@@ -87,7 +80,7 @@ class _ReadJob(NamedTuple):
 class Evaluator:
     """Reads triggers. Used as an `async with` block, which owns the connections.
 
-    `former_at`: until when a former leader has read them, in seconds since 1970.
+    `former_at`: until when the previous leader has read them, in seconds since 1970.
     """
 
     clock: Clock
@@ -114,7 +107,7 @@ class Evaluator:
     def evidence(
         self, key: Hashable, triggers: Sequence[ScaleTrigger] | None = None
     ) -> Sequence[Evidence]:
-        """Return what the triggers have shown; nothing where they were never read.
+        """Return the evidence of the triggers; empty if they were never read.
 
         `triggers`: those that it must be about.
         """
@@ -133,7 +126,7 @@ class Evaluator:
     async def poll(
         self, subjects: Iterable[Subject], on_read: Callable[[Hashable], None] | None = None
     ) -> None:
-        """Read the triggers of all subjects once; `on_read` is called with each key as it is read."""
+        """Read the triggers of all subjects once; `on_read` is called with each key once it is read."""
         jobs = await self._queue_jobs(subjects)
         try:
             async with asyncio.timeout(self.stale_after / 3), asyncio.TaskGroup() as group:
@@ -200,7 +193,7 @@ class Evaluator:
         except Exception as error:  # noqa: BLE001 -- one tenant's trigger must not end the round of all
             # Its message may hold a credential; its class does not.
             kind = type(error).__name__
-            _log.error("trigger cannot be read", of=str(subject.key), index=index, error=kind)
+            _log.error("trigger cannot be read", service=str(subject.key), index=index, error=kind)
             reading = TriggerReading(error=f"it could not be read ({kind})")
         now = self.clock.now().timestamp()
         record.evidence[index] = record.evidence[index].after(
@@ -214,7 +207,7 @@ class Evaluator:
         if isinstance(metadata, ValueError):
             return TriggerReading(error=str(metadata))
         if kind not in self._readers:
-            self._readers[kind] = trigger_type(kind).reader(self._settings)
+            self._readers[kind] = open_reader(kind, self._settings)
         context = ReadContext(
             key=(subject.key, index),
             cooldown=subject.cooldown,
@@ -256,7 +249,7 @@ def evidence_key(request: Request, uid: str, spec: ElastiServiceSpec) -> Evidenc
 def evidence_lookup(
     directory: Directory, evaluator: Evaluator
 ) -> Callable[[Request], Sequence[Evidence]]:
-    """Return what finds the evidence for an ElastiService as it is now."""
+    """Return a function that finds the present evidence for an ElastiService."""
 
     def evidence(request: Request) -> Sequence[Evidence]:
         details = directory.get(request)

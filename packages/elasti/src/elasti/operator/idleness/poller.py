@@ -17,14 +17,13 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from elasti.api.defaults import cooldown_of
 from elasti.api.names import private_service_name
-from elasti.operator.handover.machine import State
-from elasti.operator.idleness.decide import Verdict
+from elasti.api.states import State
 from elasti.operator.idleness.evaluator import Evaluator, EvidenceKey, Subject, evidence_key
+from elasti.operator.model.facts import Verdict
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.watch.caches import BY_SERVICE
-from elasti.triggers.registry import ScrapeTarget
+from elasti.triggers.reader import ScrapeTarget
 from kubeloop.aio.backoff import jittered
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.controller.reconcile import Request
@@ -34,9 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from elasti.api.types import ElastiService
-    from elasti.operator.handover.state import ServiceState, StateStore
-    from elasti.operator.idleness.decisions import Decisions, TriggerJudgement
+    from elasti.operator.idleness.decisions import Decisions
+    from elasti.operator.model.facts import TriggerJudgement
+    from elasti.operator.model.state import ServiceState, StateStore
     from elasti.operator.watch.informer_manager import Scope
+    from elasti.operator.watch.public_slices import PublicSlices
     from kubeloop.objects.core import EndpointSlice
 
 _CALMED = (State.SERVE, State.WAKING)
@@ -58,6 +59,10 @@ class Poller:
     enqueue: Callable[[Request], None]
     interval: float
     show: Callable[[Request, Iterable[float | None]], None] | None = None
+    public_slices: PublicSlices | None = None  #: of what is only observed
+    observed: Callable[[Request], None] | None = (
+        None  #: called after a reading of what is only observed
+    )
 
     def __post_init__(self) -> None:
         self._known: set[EvidenceKey] = set()
@@ -111,13 +116,19 @@ class Poller:
     ) -> set[EvidenceKey]:
         self._woken.clear()
         began = asyncio.get_running_loop().time()
+        if self.public_slices is not None:
+            observed = {es.metadata.namespace for es in elastiservices() if es.spec.observes}
+            await self.public_slices.refresh(sorted(observed))
         await self.evaluator.poll(map(self._subject, elastiservices()), self._wake)
         present: set[EvidenceKey] = set()
         budget = TimeBudget()
         for es in elastiservices():
             request = Request(es.metadata.namespace, es.metadata.name)
             present.add(evidence_key(request, es.metadata.uid, es.spec))
-            if request not in self._woken:
+            if es.spec.observes:
+                if self.observed is not None:
+                    self.observed(request)
+            elif request not in self._woken:
                 self._consider(request)
             self._plan_reading(request, es, began)
             self._show_values(request, es)
@@ -132,11 +143,16 @@ class Poller:
             self.show(request, [last.value if last and last.usable else None for last in readings])
 
     def _plan_reading(self, request: Request, es: ElastiService, began: float) -> None:
-        """Note when one must be read again, where that is before the next round."""
+        """Note when one must be read again, or decided about, if that is before the next round."""
+        change = self.decisions.seconds_to_change(request) if es.spec.schedules else None
+        if change is not None and change < self.interval:
+            now = asyncio.get_running_loop().time()
+            self._due.setdefault(request, now + max(change, _CLOSEST))
         state = self.states.find(request)
-        if not es.spec.triggers or (state is not None and state.current is State.PROXY):
+        sleeps = state is not None and (state.current is State.PROXY or state.observing.asleep)
+        if not es.spec.triggers or sleeps:
             return
-        pause = max(cooldown_of(es.spec) / _READINGS_A_COOLDOWN, _SHORTEST_PAUSE)
+        pause = max(es.spec.cooldown / _READINGS_A_COOLDOWN, _SHORTEST_PAUSE)
         left = self.decisions.seconds_left(request)
         if left is not None and left > 0:
             now = asyncio.get_running_loop().time()
@@ -188,7 +204,7 @@ class Poller:
         return Subject(
             key=evidence_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
-            cooldown=cooldown_of(es.spec),
+            cooldown=es.spec.cooldown,
             tenant=es.metadata.namespace,
             pods=lambda: tuple(self._pods(es)),
             asleep=state is not None and state.current is State.PROXY,
@@ -198,7 +214,10 @@ class Poller:
 
     def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
         key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"
-        for endpoint_slice in self.private_slices.by_index(BY_SERVICE, key):
+        slices: Iterable[EndpointSlice] = self.private_slices.by_index(BY_SERVICE, key)
+        if es.spec.observes and self.public_slices is not None:
+            slices = self.public_slices.of(es.metadata.namespace, es.spec.service)
+        for endpoint_slice in slices:
             ports = tuple(
                 (port.name or "", port.port) for port in endpoint_slice.ports or () if port.port
             )

@@ -1,1 +1,1 @@
-"""What users see: conditions, events and status."""
+"""The reports that users see: conditions, events and status."""

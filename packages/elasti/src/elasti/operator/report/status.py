@@ -1,17 +1,18 @@
 """The status of an ElastiService: conditions for what holds. Pure.
 
-Status is written only where it differs, `lastReconciledTime` with it, so that an ElastiService at
+Status is written only if it differs, `lastReconciledTime` with it, so that an ElastiService at
 rest costs no write. What passes quickly is left out (`may_wait`): a quick wake-up and the park after it
 cost one write each. None of these writes is needed to be right after a crash.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from elasti.api.conditions import (
+    DOZE_STUCK,
     MAY_SLEEP,
     READY,
     RESOLVER_AVAILABLE,
@@ -19,12 +20,15 @@ from elasti.api.conditions import (
     SERVICE_FOUND,
     TARGET_FOUND,
     TRIGGERS_HEALTHY,
-    Obstacle,
     Reason,
     WakeCause,
 )
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.states import DozeState, State, phase_of
+from elasti.api.triggers.registry import self_sufficient_type
 from elasti.api.types import (
+    CapacityStatus,
+    DozeStatus,
     ElastiService,
     ElastiServiceStatus,
     LastWake,
@@ -33,28 +37,18 @@ from elasti.api.types import (
     TriggerStatus,
 )
 from elasti.api.usage import counted, with_cause
-from elasti.api.view import phase_of
-from elasti.operator.handover.children import uncovered
-from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import (
-    NO_TRIGGERS,
-    Evidence,
-    Verdict,
-    format_moment,
-    obstacle_of,
-)
-from elasti.operator.report import conditions
+from elasti.operator.idleness.decide import Evidence, format_moment, no_triggers, obstacle
+from elasti.operator.model.facts import Verdict
 from elasti.operator.report.events import contested_text
-from elasti.operator.scale_handler import PODS_ENDING
 from kubeloop.objects.times import format_time, unix_seconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from elasti.api.types import ScaleTrigger
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
+    from elasti.operator.model.facts import Facts
+    from elasti.operator.model.state import ServiceState
     from elasti.operator.settings import OperatorSettings
     from kubeloop.objects.core import Service
 
@@ -82,14 +76,14 @@ def status_of(
 ) -> ElastiServiceStatus:
     """Return the status that an ElastiService should have.
 
-    `sleeps_at`: when it can sleep if it is used no more, in seconds since 1970.
+    `sleeps_at`: when it can sleep if it stays unused, in seconds since 1970.
     """
     es, current = facts.es, state.current
     asleep = current is State.PROXY
     triggers = trigger_statuses(es, evidence, now.timestamp(), asleep=asleep)
     quiet = [trigger.quiet_since for trigger in triggers if trigger.quiet_since]
     all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
-    phase = phase_of(current.value) if current else ""
+    phase = phase_of(current, state.doze.state)
     looking = facts.decision.verdict is Verdict.LOOK
     counts_down = all_quiet is not None and (current is State.SERVE or looking)
     last_wake = _last_wake(es.status, state, now.timestamp())
@@ -99,6 +93,8 @@ def status_of(
         asleep=asleep,
         empty=asleep and not facts.pods_left,
         capacity=facts.capacity,
+        doze=state.doze.status,
+        dozed=CapacityStatus(*state.doze.released),
         now=now,
         woken=format_moment(woken_at) if woken_at is not None else "",
     )
@@ -110,11 +106,18 @@ def status_of(
         asleep_since=(es.status.asleep_since or format_time(now)) if asleep else None,
         triggers=triggers,
         last_wake=last_wake,
+        awake_until=format_moment(kept.until)
+        if (kept := obstacle(facts, state)) is not None and kept.until is not None
+        else None,
+        warnings=tuple(dict.fromkeys(one.reason for one in (*facts.absences, *facts.findings))),
+        sleep_request=state.requests.sleep_outcome or es.status.sleep_request,
         usage=usage.usage,
-        capacity=facts.capacity,
+        capacity=usage.capacity,
+        doze=state.doze.status,
         released_since=usage.released_since,
         recent=with_cause(usage.recent, last_wake),
-        mode=HOLDS[current].mode if current else "",  # type: ignore[arg-type]  # the table has only these words
+        targets=state.workers.statuses,
+        mode=current.mode if current else "",
         last_reconciled_time=es.status.last_reconciled_time,
         last_scaled_up_time=format_moment(scaled_at)
         if (scaled_at := state.requests.scaled_at) is not None
@@ -124,7 +127,7 @@ def status_of(
         replicas=facts.target.spec_replicas if facts.target else 0,
         previous_replicas=es.status.previous_replicas,
         resolver_ports=port_statuses(facts.service, facts.ports) or es.status.resolver_ports,
-        conditions=conditions.merged(
+        conditions=merged(
             es.status.conditions, _conditions(facts, state, evidence), now=format_time(now)
         ),
     )
@@ -171,7 +174,7 @@ def _trigger_status(
 
 
 def steady_moment(reported: str | None, moment: float | None) -> str | None:
-    """Return a moment as status has it, or the new one where it has moved by a minute or more."""
+    """Return a moment as status has it, or the new one if it has moved by a minute or more."""
     if moment is None:
         return None
     if reported and abs(unix_seconds(reported) - moment) < _STEADY:
@@ -184,19 +187,19 @@ def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> Las
     asked, woken_at, last = state.requests, state.requests.woken_at, old.last_wake
     if woken_at is None:
         return last
-    # One that is over is no note of this one, however short the sleep between them was.
+    # A wake-up that is over does not count as a note of this one, however short the sleep in between.
     noted = (
         last is not None
         and last.seconds is None
         and unix_seconds(last.time) >= woken_at - _NOTED_WITHIN
     )
-    over = state.current is not State.WAKING
+    over = not state.waking
     awaits_note = asked.scaled_at is None and asked.cause in (None, WakeCause.REQUEST)
     if not noted and not over and awaits_note:
         return last
     if last is None or not noted:
         cause = asked.cause or WakeCause.SCALED
-        last = LastWake(format_moment(woken_at), cause, asked.client)
+        last = LastWake(format_moment(woken_at), cause, asked.client, wake_id=asked.wake_id)
     took = round(now - min(woken_at, unix_seconds(last.time)), 1)
     return msgspec.structs.replace(last, seconds=took) if over else last
 
@@ -213,7 +216,7 @@ def port_statuses(service: Service | None, ports: Mapping[int, int]) -> tuple[Re
 def status_patch(
     old: ElastiServiceStatus, new: ElastiServiceStatus, now: dt.datetime
 ) -> dict[str, Any] | None:
-    """Return the fields to merge into one status to make it another; None where nothing differs.
+    """Return the fields to merge into one status to make it another; None if nothing differs.
 
     `lastScaledUpTime` and `lastWake` are left out unless they change: any replica writes them, each
     when it wakes. `previousReplicas` is the park's to write.
@@ -225,27 +228,42 @@ def status_patch(
     fields = dict(zip(names, values, strict=True))
     fields["lastReconciledTime"] = format_time(now)
     del fields["previousReplicas"]
+    if not new.targets and not old.targets:
+        del fields["targets"]
     if new.last_scaled_up_time == old.last_scaled_up_time:
         del fields["lastScaledUpTime"]
     if new.last_wake is None or new.last_wake == old.last_wake:
         del fields["lastWake"]
     else:
         fields["lastWake"] = _wake_fields(new.last_wake)
+    fields["doze"] = doze_fields(new.doze)
+    if new.doze == old.doze:
+        del fields["doze"]  # the cache may be older than the originals of a former leader
+    return fields
+
+
+def doze_fields(doze: DozeStatus | None) -> dict[str, Any] | None:
+    """Return a doze as a merge patch: fields that it lacks become null."""
+    if doze is None:
+        return None
+    fields: dict[str, Any] = dict.fromkeys(DozeStatus.__struct_encode_fields__)
+    fields |= msgspec.to_builtins(doze)
     return fields
 
 
 def may_wait(
     facts: Facts, state: ServiceState, new: ElastiServiceStatus, settings: OperatorSettings
 ) -> float:
-    """Return for how many seconds of its state the next report may stand for this one, too.
+    """Return for how many seconds this report may wait, to be merged into the next.
 
-    Never where a person waits for it, what is wrong changes, or the quiet of a target that is awake ends.
+    Never if a person waits for it, the problems change, or the quiet of an awake target ends.
     """
     old = facts.es.status
     if (
         {WAKE_ANNOTATION, SLEEP_ANNOTATION} & (facts.es.metadata.annotations or {}).keys()
         or old.observed_generation != new.observed_generation
         or _health(old) != _health(new)
+        or old.sleep_request != new.sleep_request
         or (old.quiet_since and not new.quiet_since and not old.asleep_since)
     ):
         return 0.0
@@ -259,7 +277,8 @@ def may_wait(
             # The last pod's end is reported as well.
             return settle
         case State.SERVE if (
-            msgspec.structs.replace(new, conditions=old.conditions) == old
+            msgspec.structs.replace(new, conditions=old.conditions, awake_until=old.awake_until)
+            == old
             and {_why(old), _why(new)} <= _IN_USE
         ):
             # One cooldown after the other ends, and then it goes to sleep.
@@ -276,15 +295,15 @@ def _why(status: ElastiServiceStatus) -> str:
 
 
 def _wake_fields(wake: LastWake) -> dict[str, Any]:
-    """Return a whole wake-up to merge: what it has not takes away what the last one had."""
+    """Return a wake-up as a merge patch: null for the fields that it lacks, which clears older ones."""
     fields: dict[str, Any] = msgspec.to_builtins(wake)
-    return {"client": None, "seconds": None} | fields
+    return {"client": None, "seconds": None, "wakeId": None} | fields
 
 
-def wake_note(now: dt.datetime, client: str) -> dict[str, Any]:
-    """Return what any replica writes into status where a request has woken a target."""
+def wake_note(now: dt.datetime, cause: WakeCause, client: str, wake_id: str) -> dict[str, Any]:
+    """Return what any replica writes into status after a request has woken a target."""
     time = format_time(now)
-    wake = LastWake(time, WakeCause.REQUEST, client)
+    wake = LastWake(time, cause, client, wake_id=wake_id)
     return {"lastScaledUpTime": time, "lastWake": _wake_fields(wake)}
 
 
@@ -296,12 +315,14 @@ def _conditions(
     entries = [
         _ready(facts),
         _found(TARGET_FOUND, facts.target, facts.target_problem),
-        _found(SERVICE_FOUND, facts.service, _no_service(facts)),
+        _found(SERVICE_FOUND, facts.service, facts.service_problem),
         _resolver_available(facts),
         _triggers_healthy(facts, evidence),
         _scale_contested(facts, state),
         _may_sleep(facts, state),
     ]
+    if facts.es.spec.sleep.mode != "Zero":
+        entries.append(_doze_stuck(state))
     return [
         known[entry.type]
         if entry.reason in _UNREAD and entry.type in known
@@ -326,61 +347,51 @@ def _left_by_former_leader(es: ElastiService, state: ServiceState) -> dict[str, 
     return {old.type: old for old in es.status.conditions if old.observed_generation == generation}
 
 
-def absences(facts: Facts) -> list[conditions.Finding]:
-    """Return what everything else stands on and is not there."""
-    found = []
-    if facts.target is None:
-        found.append(conditions.Finding(Reason.TARGET_MISSING, facts.target_problem))
-    if facts.service is None:
-        found.append(conditions.Finding(Reason.SERVICE_MISSING, _no_service(facts)))
-    return found
-
-
 def _ready(facts: Facts) -> StatusCondition:
-    # What is wrong with the spec may be why the rest cannot be found.
-    invalid = [finding for finding in facts.findings if finding.reason == Reason.INVALID_SPEC]
-    if (refused := conditions.refusal((*invalid, *absences(facts), *facts.findings))) is not None:
-        return conditions.condition(
-            READY, holds=False, reason=refused.reason, message=refused.message
-        )
+    if (refused := facts.unready) is not None:
+        return condition(READY, holds=False, reason=refused.reason, message=refused.message)
     warnings = " ".join(f"{finding.message}." for finding in facts.findings)
-    return conditions.condition(READY, holds=True, reason=Reason.IN_ORDER, message=warnings)
+    return condition(READY, holds=True, reason=Reason.VALID, message=warnings)
 
 
 def _found(kind: str, found: object | None, problem: str) -> StatusCondition:
     if found is None:
-        return conditions.condition(kind, holds=False, reason=Reason.NOT_FOUND, message=problem)
-    return conditions.condition(kind, holds=True, reason=Reason.FOUND)
+        return condition(kind, holds=False, reason=Reason.NOT_FOUND, message=problem)
+    return condition(kind, holds=True, reason=Reason.FOUND)
 
 
 def _resolver_available(facts: Facts) -> StatusCondition:
     if facts.resolvers:
-        return conditions.condition(RESOLVER_AVAILABLE, holds=True, reason=Reason.AVAILABLE)
-    return conditions.condition(
+        return condition(RESOLVER_AVAILABLE, holds=True, reason=Reason.AVAILABLE)
+    return condition(
         RESOLVER_AVAILABLE,
         holds=False,
         reason=Reason.NONE_READY,
-        message="no resolver is ready, so nothing is put to sleep, and sleeping targets are not"
-        " reachable; look at the pods of the resolver's Deployment",
+        message="no resolver is ready, so no target is put to sleep, and sleeping targets are not"
+        " reachable; check the pods of the resolver's Deployment",
     )
 
 
 def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondition:
     if not facts.es.spec.triggers:
-        return conditions.condition(
+        emptied = facts.es.spec.given_triggers is not None
+        return condition(
             TRIGGERS_HEALTHY,
             holds=False,
-            reason=Reason.NO_TRIGGERS,
-            message=NO_TRIGGERS,
+            reason=Reason.NO_TRIGGERS if emptied else Reason.NO_DEFAULT_TRIGGERS,
+            message=no_triggers()
+            if emptied
+            else "spec.triggers is left out, and the installation had no default for it when this object was"
+            f" first seen; add a trigger, such as {{type: {self_sufficient_type()}}}",
         )
     if not _all_read(evidence):
-        return conditions.condition(TRIGGERS_HEALTHY, holds=None, reason=Reason.NOT_READ_YET)
+        return condition(TRIGGERS_HEALTHY, holds=None, reason=Reason.NOT_READ_YET)
     broken = [
         f"triggers[{index}]: {item.last.error or 'its value is NaN'}"
         for index, item in enumerate(evidence)
         if item.last is not None and not item.last.usable
     ]
-    return conditions.condition(
+    return condition(
         TRIGGERS_HEALTHY,
         holds=not broken,
         reason=Reason.FAILING if broken else Reason.HEALTHY,
@@ -390,7 +401,7 @@ def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondi
 
 def _scale_contested(facts: Facts, state: ServiceState) -> StatusCondition:
     contested = state.conflict.is_contested
-    return conditions.condition(
+    return condition(
         SCALE_CONTESTED,
         holds=contested,
         reason=Reason.UNDONE_REPEATEDLY if contested else Reason.NOT_CONTESTED,
@@ -398,10 +409,19 @@ def _scale_contested(facts: Facts, state: ServiceState) -> StatusCondition:
     )
 
 
+def _doze_stuck(state: ServiceState) -> StatusCondition:
+    stuck = state.doze.state is DozeState.STUCK
+    reason = state.doze.stuck_reason if stuck else Reason.NOT_STUCK
+    message = state.doze.stuck if stuck else ""
+    return condition(DOZE_STUCK, holds=stuck, reason=reason or Reason.DEFERRED, message=message)
+
+
 def _may_sleep(facts: Facts, state: ServiceState) -> StatusCondition:
     found = obstacle(facts, state)
     reason = found.reason if found else _WITHOUT_OBSTACLE.get(state.current, Reason.IDLE)
-    return conditions.condition(
+    if found is None and state.doze.state in (DozeState.SHRINKING, DozeState.DOZING):
+        reason = Reason.DOZING if state.current is State.SERVE else reason
+    return condition(
         MAY_SLEEP,
         holds=found is None if state.current else None,
         reason=reason,
@@ -409,17 +429,21 @@ def _may_sleep(facts: Facts, state: ServiceState) -> StatusCondition:
     )
 
 
-def obstacle(facts: Facts, state: ServiceState) -> Obstacle | None:
-    """Return what keeps a target awake."""
-    if state.current is None:
-        return Obstacle(Reason.NOT_IN_ORDER, f"it is not in order: {_ready(facts).message}")
-    if state.current is State.WAKING and facts.waits_for_pods:
-        return Obstacle(Reason.WAKING, PODS_ENDING)
-    missing = uncovered(facts.service, facts.resolvers) if facts.service else ()
-    return obstacle_of(
-        state.current, facts.decision, resolvers=bool(facts.resolvers), uncovered=missing
+def condition(kind: str, *, holds: bool | None, reason: str, message: str = "") -> StatusCondition:
+    """Make a condition; its transition time is found by `merged`."""
+    words: dict[bool | None, Literal["True", "False", "Unknown"]]
+    words = {True: "True", False: "False", None: "Unknown"}
+    return StatusCondition(type=kind, status=words[holds], reason=reason, message=message)
+
+
+def merged(
+    present: Sequence[StatusCondition], new: Iterable[StatusCondition], *, now: str
+) -> tuple[StatusCondition, ...]:
+    """Return new conditions, each with the time since when its status is what it is."""
+    since = {(old.type, old.status): old.last_transition_time for old in present}
+    return tuple(
+        msgspec.structs.replace(
+            entry, last_transition_time=since.get((entry.type, entry.status)) or now
+        )
+        for entry in new
     )
-
-
-def _no_service(facts: Facts) -> str:
-    return f"there is no Service {facts.es.spec.service} in namespace {facts.namespace}"

@@ -1,8 +1,6 @@
-"""What is wrong with an ElastiService and what it names, or lets it sleep but may surprise its user.
+"""Finds what is wrong with an ElastiService and what it names, and what may surprise its user.
 
-`PodLabels` indexes the labels of every target's pods: a Service that comes, goes or changes its
-selector concerns not only the ElastiServices that name it, but all whose pods it selects, or
-selected. `DefinitionCheck` reads now and then which fields the served definition knows: an older one
+`DefinitionCheck` reads now and then which fields the served definition knows: an older one
 (KubeElasti's) prunes the others, and users wonder why nothing happens.
 """
 
@@ -15,60 +13,29 @@ import structlog
 
 from elasti.api.conditions import Reason
 from elasti.api.crd import missing_fields
-from elasti.api.names import GROUP, PLURAL
-from elasti.operator.report.conditions import Finding, service_findings
+from elasti.api.names import GROUP, KEEP_AWAKE_ANNOTATION, PLURAL
+from elasti.api.schedules import overlap, schedule_problems
+from elasti.operator.model.findings import Finding, service_findings, target_findings
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import KubeError
+from kubeloop.objects.times import parse_time, unix_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    import datetime as dt
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from elasti.api.types import ElastiService
+    from elasti.api.types import ElastiService, Schedule
     from elasti.api.validation import SpecProblem
-    from elasti.operator.handover.observe import ClusterSnapshot
+    from elasti.operator.model.facts import ClusterSnapshot
+    from elasti.operator.model.state import ServiceState
     from kubeloop.client.client import Client
-    from kubeloop.controller.reconcile import Request
 
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _PERIOD = 600.0
+_SHOWN = 40
+"""Of a value that a user wrote, in a message."""
 
 _log = structlog.get_logger(__name__)
-
-
-class PodLabels:
-    """The labels of the pods of every ElastiService's target. One writer: the leader's reconciler."""
-
-    def __init__(self) -> None:
-        self._labels: dict[Request, Mapping[str, str]] = {}
-        self._having: dict[tuple[str, str, str], set[Request]] = {}
-
-    def put(self, request: Request, labels: Mapping[str, str]) -> None:
-        """Note the labels that a target gives its pods now."""
-        if self._labels.get(request) == labels:
-            return
-        self.forget(request)
-        self._labels[request] = labels
-        for key, value in labels.items():
-            self._having.setdefault((request.namespace, key, value), set()).add(request)
-
-    def forget(self, request: Request) -> None:
-        """The ElastiService is gone; safe where it is not known."""
-        for key, value in self._labels.pop(request, {}).items():
-            pair = request.namespace, key, value
-            having = self._having[pair]
-            having.discard(request)
-            if not having:
-                del self._having[pair]
-
-    def selected_by(self, namespace: str, selector: Mapping[str, str]) -> Iterator[Request]:
-        """Iterate over the ElastiServices whose pods a selector finds; an empty one finds none."""
-        if not selector:
-            return
-        pairs = ((namespace, key, value) for key, value in selector.items())
-        fewest = min((self._having.get(pair, set()) for pair in pairs), key=len)
-        for request in sorted(fewest):
-            if selector.items() <= self._labels[request].items():
-                yield request
 
 
 def findings_of(
@@ -80,11 +47,16 @@ def findings_of(
     shared_with: Sequence[str],
     keep_awake: str,
     page: str,
+    schedules: Iterable[Finding] = (),
+    dependencies: Iterable[str] = (),
+    workers: Iterable[str] = (),
+    flapping: bool = False,
 ) -> tuple[Finding, ...]:
     """Return what is wrong with an ElastiService and what it names, refusals and warnings.
 
-    `owner` is the ElastiService that owns its Service, where that is another; `keep_awake` says why the
-    time to keep it awake until has no effect; `page` why a waiting page of its own cannot be shown.
+    `owner` is the ElastiService that owns its Service, if that is another; `keep_awake` says why the
+    time to keep it awake until has no effect; `page` why a waiting page of its own cannot be shown; `flapping`
+    whether a client wakes it at a steady period.
     """
     es, found = snapshot.es, []
     if problems:
@@ -99,14 +71,36 @@ def findings_of(
         )
     if outdated is not None:
         found.append(outdated)
+    if es.spec.observes and not es.spec.suspend:
+        text = (
+            "spec.policy is Observe and spec.suspend is false: a version that does not know the policy would put"
+            " the target to sleep; set spec.suspend to true"
+        )
+        found.append(Finding(Reason.NOT_SUSPENDED, text, refuses=False))
     if keep_awake:
         found.append(Finding(Reason.KEEP_AWAKE_IGNORED, keep_awake, refuses=False))
     if page:
         found.append(Finding(Reason.PAGE_INVALID, page, refuses=False))
+    found += schedules
+    found += [Finding(Reason.DEPENDENCY_IGNORED, text, refuses=False) for text in dependencies]
+    found += [Finding(Reason.TARGET_IGNORED, text, refuses=False) for text in workers]
     found += _threshold_findings(es)
+    if flapping:
+        found.append(
+            Finding(
+                Reason.FLAPPING,
+                "a request ended each of its last sleeps within two minutes, at a steady period: a client such"
+                " as a Prometheus that scrapes the Service, or a health check, wakes it again and again; its"
+                " cooldown is four times as long, at most an hour longer, until a sleep lasts; let the resolver answer"
+                " it (spec.probeResponse, with a path such as /metrics), or point it at the pods",
+                refuses=False,
+            )
+        )
     if snapshot.service is None:
         return tuple(found)
     found += service_findings(snapshot.service)
+    if snapshot.target is not None:
+        found += target_findings(snapshot.service, snapshot.target, es.spec.scale_target_ref.name)
     if shared_with:
         found.append(
             Finding(
@@ -126,6 +120,37 @@ def findings_of(
             )
         )
     return tuple(found)
+
+
+def keep_awake_complaint(
+    annotations: Mapping[str, str] | None, state: ServiceState, now: float
+) -> str:
+    """Return why the time to keep a target awake until has no effect; "" if it has, or had."""
+    text = (annotations or {}).get(KEEP_AWAKE_ANNOTATION)
+    if text is None or (text and text == state.requests.kept_text):
+        return ""
+    try:
+        parse_time(text)
+    except ValueError:
+        return (
+            f"the annotation {KEEP_AWAKE_ANNOTATION} is {text[:_SHOWN]!r}, which is not a time, so it"
+            " keeps nothing awake; write it like 2030-01-31T18:00:00Z"
+        )
+    if now < unix_seconds(text):
+        return ""
+    return (
+        f"the annotation {KEEP_AWAKE_ANNOTATION} is {text}, which is in the past, so it keeps nothing"
+        " awake; write a later time, or remove it"
+    )
+
+
+def schedule_findings(schedules: Sequence[Schedule], now: dt.datetime) -> Iterator[Finding]:
+    """Yield what is wrong with schedules: those that cannot be read, and Awake beside Asleep."""
+    for problem in schedule_problems(schedules):
+        text = f"{problem}; until then it keeps the target awake"
+        yield Finding(Reason.SCHEDULE_INVALID, text, refuses=False)
+    if found := overlap(schedules, now):
+        yield Finding(Reason.SCHEDULE_OVERLAP, found, refuses=False)
 
 
 def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
@@ -156,7 +181,7 @@ class DefinitionCheck:
         await until(self.check, _PERIOD)
 
     async def check(self) -> None:
-        """Check now; where the definition may not be read, nothing is reported."""
+        """Check now; nothing is reported if the definition may not be read."""
         try:
             found = await self._definitions.get(f"{PLURAL}.{GROUP}")
         except KubeError as error:

@@ -1,1 +1,1 @@
-"""What the operator watches, and the caches that it keeps."""
+"""The operator's watches and caches."""

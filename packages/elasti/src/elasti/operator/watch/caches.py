@@ -1,23 +1,28 @@
-"""What the operator watches, on every replica: few watches, whatever the number of ElastiServices."""
+"""The operator's watches, on every replica: few, whatever the number of ElastiServices."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL
+from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL, private_service_name
 from elasti.api.types import ElastiService
+from elasti.operator.model.findings import lasting_selector
+from elasti.operator.model.targets import target_of, workers_of
 from elasti.operator.watch.informer_manager import InformerManager, Scope
 from elasti.operator.watch.resolvers import Resolvers
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSlice, Service
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from elasti.operator.settings import OperatorSettings
     from kubeloop.client.client import Client
     from kubeloop.informer import MetricsProvider
 
 BY_SERVICE = "service"
 BY_SELECTOR = "selector"
+BY_PART = "part"
 
 
 def index_by_service(endpoint_slice: EndpointSlice) -> list[str]:
@@ -27,10 +32,18 @@ def index_by_service(endpoint_slice: EndpointSlice) -> list[str]:
 
 def index_by_selector(service: Service) -> list[str]:
     """File a Service under one pair of its selector, by which its pods' labels find it."""
-    if (service.metadata.labels or {}).get(PRIVATE_LABEL) or not service.spec.selector:
+    selector = lasting_selector(service)
+    if (service.metadata.labels or {}).get(PRIVATE_LABEL) or not selector:
         return []
-    key, value = min(service.spec.selector.items())
+    key, value = min(selector.items())
     return [f"{service.metadata.namespace}/{key}={value}"]
+
+
+def index_by_parts(es: ElastiService) -> list[str]:
+    """File an ElastiService under its Service and each of its workloads."""
+    workloads = (target_of(es), *workers_of(es))
+    parts = (es.spec.service, *(f"{one.kind}/{one.name}" for one in workloads))
+    return [f"{es.metadata.namespace}/{part}" for part in parts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +90,16 @@ class OperatorCaches:
         )
         caches.private_slices.add_indexers({BY_SERVICE: index_by_service})
         caches.services.add_indexers({BY_SELECTOR: index_by_selector})
+        if settings.enrolment:
+            caches.elastiservices.add_indexers({BY_PART: index_by_parts})
         return caches
+
+    def serves(self, namespace: str, service: str, stopping: Collection[str] = ()) -> bool:
+        """Whether a pod behind a Service is ready, as its private Service's slices say, and not one of these."""
+        key = f"{namespace}/{private_service_name(service)}"
+        found = self.private_slices.by_index(BY_SERVICE, key)
+        ready = (endpoint.identity for one in found for endpoint in one.ready_endpoints)
+        return any(identity not in stopping for identity in ready)
 
     def public_name(self, namespace: str, service: str) -> str:
         """Return the public Service that a private one stands beside; else the name itself."""

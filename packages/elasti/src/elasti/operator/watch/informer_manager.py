@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OnObject: TypeAlias = Callable[["Notification[Any]"], None]
 
+# An API server that was restored, or that lies, lists nothing for a moment: no target ends for that.
+_DISTRUST_EMPTY = 30.0
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyParams:
@@ -75,12 +78,12 @@ class Scope(Generic[T]):
         return all(informer.has_synced for informer in self.informers)
 
     def find(self, namespace: str, name: str) -> T | None:
-        """Return an object, or None where there is none or its namespace is not watched."""
+        """Return an object, or None if it does not exist or its namespace is not watched."""
         informer = self._informers.get("") or self._informers.get(namespace)
         return informer.lister.find(namespace, name) if informer is not None else None
 
     def version(self, namespace: str) -> str:
-        """Return how far the watch of a namespace has come; "1" where it has not begun."""
+        """Return how far the watch of a namespace has come; "1" if it has not begun."""
         informer = self._informers.get("") or self._informers.get(namespace)
         version = informer.last_version if informer is not None else ""
         return version if version not in {"", "0"} else "1"
@@ -134,7 +137,7 @@ class _Dispatch:
 
     @property
     def is_used(self) -> bool:
-        """Whether an ElastiService hears of an object; to keep a cache warm is no use."""
+        """Whether any ElastiService subscribes; warm-up subscriptions do not count."""
         return any(key.crd_name for handlers in self._by_object.values() for key in handlers)
 
     def _on_event(self, event: Notification[Any]) -> None:
@@ -165,7 +168,9 @@ class InformerManager:
             client,
             resync=resync,
             metrics=metrics,
-            options=ReflectorOptions(backoff=FAST_BACKOFF, survive_defects=True),
+            options=ReflectorOptions(
+                backoff=FAST_BACKOFF, survive_defects=True, distrust_empty=_DISTRUST_EMPTY
+            ),
         )
         self._namespaces = tuple(namespaces) or ("",)
         self._health_period = health_period
@@ -209,7 +214,7 @@ class InformerManager:
     ) -> Scope[T]:
         """Return a kind's objects in the watched namespaces, or in the one given.
 
-        Started at once where the manager runs.
+        Started at once if the manager runs.
         """
         gvr = GroupVersionResource.parse(resource) if isinstance(resource, str) else resource
         namespaces = self._namespaces if namespace is None else (namespace,)
@@ -234,7 +239,7 @@ class InformerManager:
     # Single objects
 
     def add(self, watch: RequestWatch) -> Scope[Any]:
-        """Hear of one object from now on; returns its kind's objects. Safe to repeat."""
+        """Subscribe to one object; returns its kind's objects. Safe to repeat."""
         place = self.place(watch.key.namespace)
         dispatch = self._dispatch.get((watch.key.resource, place))
         if dispatch is None:
@@ -248,16 +253,16 @@ class InformerManager:
         return (resource, self.place(namespace)) in self._dispatch
 
     def find(self, resource: GroupVersionResource, namespace: str, name: str) -> Any | None:
-        """Return an object of a resource that is watched for single handlers; None where it is not."""
+        """Return an object of a resource that is watched for single handlers; None if it is not."""
         dispatch = self._dispatch.get((resource, self.place(namespace)))
         return dispatch.scope.find(namespace, name) if dispatch is not None else None
 
     def place(self, namespace: str) -> str:
-        """Return where a namespace's objects are watched: there, or nowhere in particular."""
+        """Return the scope that watches a namespace's objects: the namespace, or empty for all."""
         return namespace if self._namespaces != ("",) else ""
 
     def remove(self, key: KeyParams) -> None:
-        """Hear no more of an object; the kind's watch stays until `close_unused`."""
+        """Unsubscribe from an object; the kind's watch stays until `close_unused`."""
         dispatch = self._dispatch.get((key.resource, self.place(key.namespace)))
         if dispatch is not None:
             dispatch.remove(key)
@@ -301,10 +306,10 @@ class InformerManager:
                 silent = now - max(begun, informer.last_heard or begun)
                 if silent > self._stuck_after:
                     self._checked_from[informer.name] = now
-                    informer.restart(f"nothing was heard for {silent:.0f} s")
+                    informer.restart(f"the watch has been silent for {silent:.0f} s")
 
     def restarts(self) -> dict[str, int]:
-        """Return how often watches were built again, by what they are of; only where it happened."""
+        """Return how often watches were rebuilt, by resource; only those that were."""
         counts = {
             scope.name: sum(informer.restarts for informer in scope.informers)
             for scope in self._scopes
@@ -313,7 +318,7 @@ class InformerManager:
 
 
 def is_news(event: Notification[Any], access: MetaAccess) -> bool:
-    """Whether something happened: not so where an object is only shown, for the first time or again."""
+    """Whether an object changed: False if it is only listed, for the first time or again."""
     if isinstance(event, Updated):
         return access.version(event.old) != access.version(event.new)
     return not (isinstance(event, Added) and event.initial)

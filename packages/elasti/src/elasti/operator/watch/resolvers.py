@@ -1,11 +1,11 @@
 """The resolvers that are there: the endpoints of the resolver's own Service, from a watch and by probes.
 
 For most of a minute after a node was lost Kubernetes calls its pods ready, and a slice that lists them loses
-every connection that is sent there. So every operator replica keeps a connection to each resolver, and makes it
-again where it has ended. A resolver that was not there twice in a row counts as not ready until it was there
-twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it answers in time is the
-kubelet's readiness probe to say. Where none accepts, the network between is as likely to be at fault: then all
-count.
+every connection that is sent there. So every operator replica keeps a connection to each resolver, and
+reconnects when it ends. A resolver that fails two probes in a row counts as not ready until two succeed. The
+kernel accepts connections, so a busy resolver does not count as lost; whether it answers in time is up to the
+kubelet's readiness probe. If no resolver accepts, the network between is as likely to be at fault: then all of
+them count as ready.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kubeloop.aio.wait import until
 from kubeloop.objects.core import SERVICE_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from elasti.operator.watch.informer_manager import InformerManager
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # A lost node ends its connections in two seconds; with the second look and a connect's 1.2 s that is under four.
 _PERIOD = 2.0
 _PERIOD_OF_LOST = 0.5
-_SECOND_LOOK = 0.1
+# Short: a process that was killed refuses at once, and its clients are refused until it is out of the slices.
+_SECOND_LOOK = 0.02
 _ROUNDS = 2
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +60,7 @@ class Resolvers:
     def ready(self) -> tuple[ServiceEndpoint, ...]:
         """Return the resolvers that are ready and can be reached, one for each address.
 
-        Where none of a family can be, all of it: an unsure resolver is better than none.
+        If no resolver of an address family can be reached, all of that family: a doubtful resolver is better than none.
         """
         found = self._said_ready()
         reachable = {":" in address for address in found if address not in self._unreachable}
@@ -69,8 +70,13 @@ class Resolvers:
             if address not in self._unreachable or (":" in address) not in reachable
         )
 
+    def lost(self, listed: Iterable[ServiceEndpoint]) -> bool:
+        """Whether one of these is not ready any longer, so that connections to it may be refused."""
+        ready = {endpoint.place for endpoint in self.ready()}
+        return any(endpoint.place not in ready for endpoint in listed)
+
     def addresses(self) -> list[str]:
-        """Return where Kubernetes calls a resolver ready."""
+        """Return the addresses of resolvers that Kubernetes reports as ready."""
         return sorted(self._said_ready())
 
     def set_unreachable(self, addresses: frozenset[str]) -> None:
@@ -103,7 +109,7 @@ class Resolvers:
         )
 
     def lost_for(self) -> float:
-        """Return for how many seconds no resolver has been ready; 0 where one is."""
+        """Return for how many seconds no resolver has been ready; 0 if one is."""
         now = asyncio.get_running_loop().time()
         if self.ready():
             self._lost_since = None
@@ -139,7 +145,7 @@ class ResolverProbes:
         await until(self._look, _SECOND_LOOK)
 
     async def _look(self) -> None:
-        """Look for each; where all are as they count, wait until a connection ends or a while is over."""
+        """Probe each; if nothing is in doubt, wait until a connection ends or a while has passed."""
         self._ended.clear()
         addresses = self._resolvers.addresses()
         answers = await asyncio.gather(*(self._reachable(a, self._ended.set) for a in addresses))

@@ -1,9 +1,9 @@
 """Scale targets of any kind as one shape, `UpdateObjInfo` (KubeElasti's ops informer).
 
-Deployments, StatefulSets, ReplicaSets and Rollouts keep their replicas in the same place, so a
-slim watch of the kind tells everything. Other kinds may keep them anywhere: their metadata is
-watched, and `/scale` is read when something changes. `KindWarmer` keeps the watches of all
-target kinds open on standbys, so that a new leader begins at once.
+Deployments, StatefulSets, ReplicaSets and Rollouts keep their replicas in the same place, so a slim
+watch of the kind is enough. Other kinds may keep them anywhere: their metadata is watched, and
+`/scale` is read when something changes. `KindWarmer` keeps the watches of all target kinds open on
+standbys, so that a new leader begins at once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import msgspec
 import structlog
 
 from elasti.api.names import AGGREGATE_LABEL
-from elasti.api.usage import RequestingContainer, RequestingPod, pod_request
-from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleView
+from elasti.api.usage import RequestingContainer, RequestingPod
+from elasti.operator.model.targets import ScaleTarget, UpdateObjInfo, target_of
+from elasti.operator.scale_handler import NotScalable, ScaleHandler
 from elasti.operator.watch.informer_manager import (
     InformerManager,
     KeyParams,
@@ -32,10 +33,8 @@ from kubeloop.objects.list_watch import ListOptions
 from kubeloop.objects.meta import LabeledMeta, PartialObjectMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.types import CapacityStatus, ElastiService
-    from elasti.operator.leader import Dependencies
+    from elasti.api.types import ElastiService
+    from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.watch.directory import Directory
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
@@ -56,12 +55,24 @@ class _Present(msgspec.Struct, gc=False):
     """Something that is there; what is in it does not matter."""
 
 
+class _Port(msgspec.Struct, gc=False):
+    name: str = ""
+
+
 class _Container(RequestingContainer, rename="camel", gc=False):
     readiness_probe: _Present | None = None
+    ports: tuple[_Port, ...] | None = None
+
+
+class _Volume(msgspec.Struct, rename="camel", gc=False):
+    persistent_volume_claim: _Present | None = None
 
 
 class _PodSpec(RequestingPod, rename="camel", gc=False):
     containers: tuple[_Container, ...] = ()
+    init_containers: tuple[_Container, ...] | None = None
+    host_network: bool | None = None
+    volumes: tuple[_Volume, ...] | None = None
 
 
 class _TemplateMeta(msgspec.Struct, gc=False):
@@ -91,7 +102,7 @@ class Workload(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def replicas(self) -> int:
-        """What is asked for; one where it is not set, as Kubernetes defaults it."""
+        """The desired replicas; 1 if unset, as in Kubernetes."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
     @property
@@ -106,62 +117,33 @@ class Workload(msgspec.Struct, rename="camel", gc=False):
         containers = self.spec.template.spec.containers if self.spec.template else ()
         return any(container.readiness_probe is not None for container in containers)
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateObjInfo:
-    """What is known of a scale target.
-
-    `probed` says whether its pods tell when they are ready; None where that cannot be known. `recreates`: no
-    pod may run beside one that is ending.
-    """
-
-    spec_replicas: int
-    uid: str
-    version: str
-    pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    probed: bool | None = None
-    pod: RequestingPod | None = None
-    recreates: bool = False
-
     @property
-    def pod_request(self) -> CapacityStatus | None:
-        """What one of its pods requests; None where that is nothing, or cannot be known."""
-        return pod_request(self.pod) if self.pod is not None else None
-
-    @property
-    def at_zero(self) -> bool:
-        """Whether no pod is asked for."""
-        return self.spec_replicas == 0
-
-    @property
-    def view(self) -> ScaleView:
-        """The same as a scale that a park can be compared with."""
-        return ScaleView(self.uid, self.spec_replicas, self.version)
-
-    def with_scale(self, view: ScaleView) -> UpdateObjInfo:
-        """Return the same target after its scale was read or written."""
-        return dataclasses.replace(
-            self, spec_replicas=view.replicas, uid=view.uid, version=view.version
-        )
-
-
-def target_of(service: ElastiService) -> ScaleTarget:
-    """Return an ElastiService's target."""
-    ref = service.spec.scale_target_ref
-    return ScaleTarget.of(service.metadata.namespace, ref.api_version, ref.kind, ref.name)
+    def port_names(self) -> frozenset[str]:
+        """The names of its pods' ports; sidecars are init containers."""
+        if self.spec.template is None:
+            return frozenset()
+        pod = self.spec.template.spec
+        containers = (*pod.containers, *(pod.init_containers or ()))
+        ports = (port for container in containers for port in container.ports or ())
+        return frozenset(port.name for port in ports if port.name)
 
 
 def info_of(workload: Workload) -> UpdateObjInfo:
     """Read a workload that keeps its replicas where Deployments do."""
     meta = workload.metadata
+    pod = workload.spec.template.spec if workload.spec.template else None
+    volumes = (pod.volumes if pod is not None else None) or ()
     return UpdateObjInfo(
         spec_replicas=workload.replicas,
         uid=meta.uid,
         version=meta.resource_version,
         pod_labels=workload.template_labels,
         probed=workload.has_readiness_probe if workload.spec.template else None,
-        pod=workload.spec.template.spec if workload.spec.template else None,
+        pod=pod,
+        port_names=workload.port_names,
         recreates=workload.spec.strategy is not None and workload.spec.strategy.type == "Recreate",
+        host_network=pod is not None and bool(pod.host_network),
+        has_claims=any(volume.persistent_volume_claim is not None for volume in volumes),
     )
 
 
@@ -175,15 +157,21 @@ class WatchedTarget(NamedTuple):
 class TargetWatcher:
     """Follows the scale targets of ElastiServices through the informer manager."""
 
-    def __init__(self, deps: Dependencies) -> None:
-        self._client = deps.client
-        self._manager = deps.caches.manager
-        self._scales = deps.scales
-        self._metrics = deps.metrics
+    def __init__(
+        self,
+        client: Client,
+        manager: InformerManager,
+        scales: ScaleHandler,
+        metrics: OperatorMetrics,
+    ) -> None:
+        self._client = client
+        self._manager = manager
+        self._scales = scales
+        self._metrics = metrics
         self._watched: dict[Request, KeyParams] = {}
 
     async def watch(self, service: ElastiService, on_event: OnObject) -> WatchedTarget:
-        """Hear of an ElastiService's target from now on, if its kind allows it. Raises KubeError."""
+        """Subscribe to an ElastiService's target, if its kind allows it. Raises KubeError."""
         try:
             return WatchedTarget(await self.follow(service, on_event))
         except (NoMatch, NotScalable, Forbidden) as error:
@@ -206,7 +194,7 @@ class TargetWatcher:
                 return str(error)
 
     async def follow(self, service: ElastiService, on_event: OnObject) -> Scope[Any]:
-        """Hear of an ElastiService's target from now on, and of no former one.
+        """Subscribe to an ElastiService's target, and unsubscribe from its previous one.
 
         Returns when the target's kind is in the cache. Raises NoMatch, NotScalable, KubeError.
         """
@@ -236,15 +224,29 @@ class TargetWatcher:
         return heard
 
     def leave(self, namespace: str, name: str) -> None:
-        """Hear no more of the target of an ElastiService that is gone."""
+        """Unsubscribe from the target of an ElastiService that is gone."""
         request = Request(namespace, name)
         key = self._watched.pop(request, None)
         if key is not None:
             self._manager.remove(key)
             self._metrics.follows(request, "stop")
 
+    async def missing(self, target: ScaleTarget) -> str:
+        """Return why a workload beside a target cannot be scaled, as far as is known; "" if it can."""
+        try:
+            gvr = (await self._scales.resource(target)).gvr
+        except NoMatch:
+            return f"the server has no kind {target.kind} in {target.api_version}; install it, or correct the entry"
+        except (KubeError, NotScalable) as error:
+            return str(error)
+        if not self._manager.follows(gvr, target.namespace):
+            return ""
+        if self._manager.find(gvr, target.namespace, target.name) is not None:
+            return ""
+        return f"namespace {target.namespace} does not have it; create it, or remove the entry"
+
     async def read(self, service: ElastiService, scope: Scope[Any]) -> UpdateObjInfo | None:
-        """Return what is known of the target; None where there is none. Raises KubeError."""
+        """Return the target's info; None if the target is missing. Raises KubeError."""
         target = target_of(service)
         found = scope.find(target.namespace, target.name)
         if found is None:
@@ -261,7 +263,7 @@ class TargetWatcher:
 async def known_target(
     client: Client, manager: InformerManager, scales: ScaleHandler, target: ScaleTarget
 ) -> UpdateObjInfo | None:
-    """Return a target as a cache has it, or else the server; None where its kind keeps replicas elsewhere.
+    """Return a target from a cache, otherwise from the server; None if its kind keeps replicas elsewhere.
 
     Raises NoMatch, NotScalable, KubeError.
     """
@@ -277,7 +279,7 @@ async def known_target(
 async def check_listing(
     client: Client, manager: InformerManager, gvr: GroupVersionResource, namespace: str
 ) -> None:
-    """Raise KubeError where a kind's objects cannot be watched.
+    """Raise KubeError if a kind's objects cannot be watched.
 
     A watch would retry indefinitely; whether it may be opened is better known at once.
     """
@@ -290,7 +292,7 @@ def missing_rules_text(resource: GroupVersionResource, namespace: str = "") -> s
     group, plural = resource.group, resource.resource
     rules = (
         f'the rules {{apiGroups: ["{group}"], resources: [{plural}], verbs: [get, list, watch]}} and'
-        f' {{apiGroups: ["{group}"], resources: [{plural}/scale], verbs: [get, update]}}'
+        f' {{apiGroups: ["{group}"], resources: [{plural}/scale], verbs: [get, update, patch]}}'
     )
     if namespace:
         return f"bind a Role in namespace {namespace} to the operator's account, with {rules}"
@@ -334,7 +336,7 @@ class KindWarmer:
         return list(found.values())
 
     async def _warm(self, target: ScaleTarget) -> tuple[GroupVersionResource, str] | None:
-        """Open a kind's watch where there is none; returns which it is, None where that is not known."""
+        """Open a kind's watch unless it is open; returns its key, None if the kind is unknown."""
         try:
             info = await self.scales.resource(target)
             if self.manager.follows(info.gvr, target.namespace):

@@ -1,0 +1,1 @@
+"""Values that the layers of the operator share: read, decided, remembered. Pure, and below everything else."""

@@ -1,0 +1,57 @@
+"""The pods behind observed Services, which have no private Service whose slices could be watched.
+
+The EndpointSlices of a namespace are listed at most once in each polling interval, however many of its
+Services are observed. A list that fails leaves what was known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.names import MANAGED_BY
+from kubeloop.client.errors import KubeError
+from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kubeloop.client.client import Client
+
+_log = structlog.get_logger(__name__)
+
+
+class PublicSlices:
+    """Slices of public Services, by namespace; `refresh` reads them."""
+
+    def __init__(self, client: Client, *, period: float) -> None:
+        self._slices = client.resource(SLICES, EndpointSlice)
+        self._period = period
+        self._by_service: dict[str, dict[str, list[EndpointSlice]]] = {}
+        self._read_at: dict[str, float] = {}
+
+    async def refresh(self, namespaces: Iterable[str]) -> None:
+        """Read the slices of these namespaces, unless that was done a moment ago."""
+        now = asyncio.get_running_loop().time()
+        for namespace in namespaces:
+            known = self._read_at.get(namespace)
+            if known is None or now - known >= self._period:
+                self._read_at[namespace] = now
+                await self._read(namespace)
+
+    async def _read(self, namespace: str) -> None:
+        found: dict[str, list[EndpointSlice]] = {}
+        selector = f"{MANAGED_BY_LABEL}!={MANAGED_BY}"
+        try:
+            async for one in self._slices.items(selector=selector, namespace=namespace):
+                found.setdefault(one.service, []).append(one)
+        except KubeError as error:
+            _log.warning("slices cannot be listed", namespace=namespace, error=str(error))
+            return
+        self._by_service[namespace] = found
+
+    def of(self, namespace: str, service: str) -> Sequence[EndpointSlice]:
+        """Return the slices of one Service."""
+        return self._by_service.get(namespace, {}).get(service, ())
