@@ -87,7 +87,7 @@ async def denied(who: CallerAuthenticator, header: str) -> int:
 
 
 @pytest.mark.parametrize("token", ["\udcff", "\xe9", "a\udc80b"])
-async def test_a_token_that_is_no_text_is_refused_and_nobody_is_asked(token: str):
+async def test_a_token_that_is_not_text_is_refused_without_a_review(token: str):
     # What a server makes of a header that is not UTF-8 cannot be written back.
     assert await denied(callers(None, "*"), f"Bearer {token}") == 401
 
@@ -103,7 +103,7 @@ async def test_the_right_caller_is_let_in_and_remembered():
 @pytest.mark.parametrize(
     "header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer bad", "Bearer " + "x" * 20000]
 )
-async def test_without_a_good_token_nobody_is_let_in(header: str):
+async def test_callers_without_a_valid_token_are_refused(header: str):
     assert await denied(callers(Reviews(good=USER), "*"), header) == 401
 
 
@@ -114,7 +114,7 @@ async def test_a_stranger_with_a_good_token_is_refused():
     assert caught.value.status == 403
 
 
-async def test_nobody_is_allowed_where_nobody_is_named():
+async def test_an_empty_list_admits_no_caller():
     assert await denied(callers(Reviews(good=USER)), "Bearer good") == 403
 
 
@@ -180,7 +180,7 @@ async def test_what_could_not_be_checked_is_for_later_and_not_remembered():
     assert await who.admit("Bearer good") == USER
 
 
-async def test_nobody_is_remembered_past_the_end_of_the_token():
+async def test_no_decision_outlives_its_token():
     signer = Signer()
     who = callers(signatures(Source(signer)), USER)
     token = signer.token(exp=NOW + 20)
@@ -190,7 +190,7 @@ async def test_nobody_is_remembered_past_the_end_of_the_token():
         await who.admit(f"Bearer {token}")
 
 
-async def test_it_is_said_once_how_callers_are_checked(capsys):
+async def test_how_callers_are_checked_is_logged_once(capsys):
     source = Source(Signer())
     source.down = "the keys are locked away"
     task = asyncio.create_task(callers(signatures(source), USER).run())
@@ -275,7 +275,7 @@ async def test_old_keys_serve_while_the_server_is_away():
     assert (await verifier.verify(signer.token())).user == USER
 
 
-async def test_without_keys_nothing_is_said_and_reading_is_paced():
+async def test_without_keys_nothing_is_logged_and_reading_is_paced():
     signer = Signer()
     source = Source(signer)
     source.down = "away"
@@ -326,7 +326,7 @@ async def test_keys_in_a_file_are_followed(tmp_path):
 # Choosing
 
 
-async def test_reviews_come_first_where_they_are_allowed():
+async def test_reviews_come_first_if_they_are_allowed():
     reviews, source = Reviews(good=USER), Source(Signer())
     either = FallbackVerifier(reviews, signatures(source))
     assert await either.ready() == "by TokenReview"
@@ -347,7 +347,7 @@ async def test_forbidden_reviews_are_replaced_by_signatures_and_tried_again_late
     assert (await either.verify("good")).user == USER
 
 
-async def test_a_server_that_is_away_is_no_reason_to_trust_signatures():
+async def test_signatures_are_not_trusted_because_the_server_is_away():
     signer = Signer()
     reviews = Reviews()
     reviews.failure = VerifierUnavailable("away")
@@ -356,7 +356,7 @@ async def test_a_server_that_is_away_is_no_reason_to_trust_signatures():
         await either.verify(signer.token())
 
 
-async def test_where_neither_works_both_reasons_are_told():
+async def test_if_neither_works_both_reasons_are_given():
     reviews, source = Reviews(), Source()
     reviews.failure, source.down = TokenReviewForbidden("no review"), "no keys"
     with pytest.raises(VerifierUnavailable, match="no review; and no keys"):
@@ -366,7 +366,7 @@ async def test_where_neither_works_both_reasons_are_told():
 def test_the_ways_are_read_whatever_their_case():
     assert parse_authentication_mode("jwks") is AuthenticationMode.JWKS
     assert parse_authentication_mode("tokenreview") is AuthenticationMode.TOKEN_REVIEW
-    with pytest.raises(ValueError, match="none of Auto, TokenReview, JWKS, None"):
+    with pytest.raises(ValueError, match="one of Auto, TokenReview, JWKS, None"):
         parse_authentication_mode("basic")
 
 

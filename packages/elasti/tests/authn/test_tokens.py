@@ -86,11 +86,11 @@ def test_a_header_cannot_choose_how_it_is_checked(algorithm: str):
     signer = Signer()
     token = signer.token({"alg": algorithm, "kid": signer.kid})
     for text in (token, token.rpartition(".")[0] + "."):
-        with pytest.raises(InvalidToken, match="another way"):
+        with pytest.raises(InvalidToken, match="not signed with the algorithm"):
             judge(text, key_set(signer.jwk()))
 
 
-def test_a_public_key_is_no_shared_secret():
+def test_a_public_key_is_not_a_shared_secret():
     signer = Signer()
     jwk = signer.jwk()
     signed = ".".join(
@@ -160,7 +160,7 @@ def test_keys_in_a_header_are_not_looked_at():
 @pytest.mark.parametrize(
     "text", ["", "a", "a.b", "a.b.c.d", "..", "é.b.c", "a" * 20000, "e30.e30.", "e30=.e30.e30"]
 )
-def test_what_is_no_token_is_refused(text: str):
+def test_text_that_is_not_a_token_is_refused(text: str):
     with pytest.raises(InvalidToken):
         key_id(text)
 
@@ -208,7 +208,7 @@ def test_a_repeated_header_field_cannot_choose_another_way():
     ):
         signed = f"{pack(head.encode())}.{pack(json.dumps(claims()).encode())}"
         for signature in ("", pack(_SIGNER._signature(signed.encode()))):
-            with pytest.raises(InvalidToken, match="another way"):
+            with pytest.raises(InvalidToken, match="not signed with the algorithm"):
                 judge(f"{signed}.{signature}", _KEYS)
 
 
@@ -262,7 +262,7 @@ def test_no_changed_character_passes(position: int, letter: str):
 # Key sets
 
 
-def test_several_keys_are_told_apart_by_name():
+def test_keys_are_chosen_by_name():
     old, new = Signer("RS256", kid="old"), Signer("ES256", kid="new")
     keys = key_set(old.jwk(), new.jwk())
     assert judge(old.token(), keys) == judge(new.token(), keys) == USER
@@ -270,7 +270,7 @@ def test_several_keys_are_told_apart_by_name():
         judge(new.token({"alg": "ES256", "kid": "old"}), keys)
 
 
-def test_what_is_no_usable_key_is_passed_over():
+def test_unusable_keys_are_skipped():
     good = Signer("ES256", kid="good")
     x_too_short = Signer("ES256", kid="short").jwk(x="AAAA")
     off_curve = Signer("ES256", kid="off").jwk(y=Signer("ES256").jwk()["y"])
@@ -294,7 +294,7 @@ def test_what_is_no_usable_key_is_passed_over():
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys":1}', b"\xff", b"<html>"])
-def test_what_is_no_key_set_says_so(document: bytes):
+def test_an_unreadable_key_set_is_an_error(document: bytes):
     with pytest.raises(KeySetError, match="not a JSON Web Key Set"):
         read_keys(document)
 

@@ -3,8 +3,8 @@
 Any pod may have a token made for any audience, so the audience proves only that the token was
 meant for us; who the caller is decides. Decisions are cached for a minute under a hash of the
 token: callers ask often, and a dump of this process's memory shows no token. Refusals are
-cached too, so that a flood of one bad token is no flood of reviews; both caches are bounded, and
-apart, so that a flood of different bad tokens pushes no good one out.
+cached too, so that a flood of one bad token does not become a flood of reviews. Both caches are bounded,
+and separate, so that a flood of different bad tokens does not evict good ones.
 
 While tokens cannot be checked, a caller that was let in within the last hour still is: an API
 server that is slow must not keep a workload asleep.
@@ -58,8 +58,8 @@ class TokenReviewForbidden(VerifierUnavailable):
 class TokenReviewVerifier:
     """Asks the API server, a few tokens at a time; a `TokenVerifier`.
 
-    The server knows what no signature tells: whether the account and the pod still exist. Asking needs a
-    right that no namespaced role can give.
+    Only the server knows whether the account and the pod still exist; a signature does not show it.
+    Asking needs a right that no namespaced role can give.
     """
 
     def __init__(self, client: Client, *, audience: str) -> None:
@@ -68,7 +68,7 @@ class TokenReviewVerifier:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises VerifierUnavailable."""
+        """Check a token for our audience. Raises VerifierUnavailable."""
         status = await self._review(token)
         # A server that knows no audiences names none; then the token was not made for us.
         if not status.get("authenticated") or self._audience not in status.get("audiences", ()):
@@ -76,7 +76,7 @@ class TokenReviewVerifier:
         return TokenDecision((status.get("user") or {}).get("username") or "")
 
     async def ready(self) -> str:
-        """Find out whether tokens can be reviewed."""
+        """Check that tokens can be reviewed."""
         await self._review(_START_UP_PROBE)
         return "by TokenReview"
 
@@ -101,7 +101,7 @@ class TokenReviewVerifier:
 
 
 class AccessDenied(Exception):
-    """A caller that may not ask; `status` is the answer it deserves: 401, 403, or 503 for now."""
+    """A caller that is refused; `status` is the HTTP status to answer: 401, 403, or 503 for now."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -115,7 +115,7 @@ class _CachedDecision(NamedTuple):
 
 
 class CallerAuthenticator:
-    """Lets some users in. `allowed` are user names; a trailing `*` stands for any ending."""
+    """Admits some users. `allowed` are user names; a trailing `*` matches any ending."""
 
     def __init__(
         self, verifier: TokenVerifier, *, audience: str, allowed: Sequence[str], clock: Clock
@@ -153,12 +153,12 @@ class CallerAuthenticator:
             )
         if not self._allows(decision.user):
             raise AccessDenied(
-                403, f"user {decision.user} may not ask; allow it with ELASTI_ALLOWED_CALLERS"
+                403, f"user {decision.user} is not allowed; add it to ELASTI_ALLOWED_CALLERS"
             )
         return decision.user
 
     async def run(self) -> None:
-        """Say how callers are checked as soon as that is known, then wait until cancelled."""
+        """Log how callers are checked as soon as that is known, then wait until cancelled."""
         delays, reported = _RETRY.start(), ""
         while True:
             try:
@@ -166,10 +166,10 @@ class CallerAuthenticator:
             except VerifierUnavailable as error:
                 if str(error) != reported:
                     reported = str(error)
-                    _log.error("callers cannot be checked, so none is let in", why=reported)
+                    _log.error("callers cannot be checked; all are refused", reason=reported)
                 await asyncio.sleep(delays.next_delay())
             else:
-                _log.info("callers are checked", way=way, audience=self._audience)
+                _log.info("callers are checked", how=way, audience=self._audience)
                 break
         await asyncio.get_running_loop().create_future()
 
@@ -205,18 +205,18 @@ class CallerAuthenticator:
         return decision
 
     def _warn(self, error: VerifierUnavailable) -> None:
-        """Say it, but not once for each caller."""
+        """Log it, but not for each caller."""
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until:
             self._quiet_until = now + _WARN_EVERY
-            _log.warning("a token cannot be checked", why=str(error))
+            _log.warning("token cannot be checked", error=str(error))
 
 
 _RETRY_REVIEWS_AFTER = 600.0
 
 
 class FallbackVerifier:
-    """Reviews where they are allowed, else signatures; a `TokenVerifier`.
+    """Reviews if they are allowed, else signatures; a `TokenVerifier`.
 
     A review that is forbidden is not tried again for ten minutes: rights seldom change, and a program
     without them should not knock at every call.
@@ -228,7 +228,7 @@ class FallbackVerifier:
         self._reviews_from = -math.inf
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises VerifierUnavailable."""
+        """Check a token for our audience. Raises VerifierUnavailable."""
         if self._may_review():
             try:
                 return await self._reviews.verify(token)
@@ -237,7 +237,7 @@ class FallbackVerifier:
         return await self._signatures.verify(token)
 
     async def ready(self) -> str:
-        """Find out which of the two it is."""
+        """Return which of the two is used."""
         try:
             return await self._reviews.ready()
         except TokenReviewForbidden as error:
@@ -253,7 +253,7 @@ class FallbackVerifier:
 
     def _forbidden(self, error: TokenReviewForbidden) -> None:
         self._reviews_from = asyncio.get_running_loop().time() + _RETRY_REVIEWS_AFTER
-        _log.debug("tokens are checked by the cluster's keys", why=str(error))
+        _log.debug("tokens are checked by the cluster's keys", reason=str(error))
 
 
 def authenticator_for(
@@ -264,7 +264,7 @@ def authenticator_for(
     allowed: Sequence[str],
     clock: Clock | None = None,
 ) -> CallerAuthenticator | None:
-    """Return who is let in for an audience; None where every caller is."""
+    """Return the authenticator of an audience; None if every caller is admitted."""
     clock = clock or SystemClock()
     reviews = TokenReviewVerifier(client, audience=audience)
     signatures = JwksVerifier(_key_source(client, settings), audience=audience, clock=clock)

@@ -3,13 +3,13 @@
 Every ServiceAccount may read the documents (`system:service-account-issuer-discovery`, which
 Kubernetes binds to all of them), so this needs no role of ours. Keys are read from the API
 server itself, never from the address that its discovery document names: pods may not reach it,
-and it is one more to be trusted. Where a cluster keeps the documents closed, an installer gives
+and it is one more server to trust. If a cluster keeps the documents closed, an installer gives
 keys and issuer.
 
 Keys are cached. A token that names an unknown key makes them be read again, since issuers
 rotate them, but at most every ten seconds, however many such tokens come; meanwhile such a
 token is neither accepted nor refused. Old keys are read again before they are used, and stay in
-use where that fails: a server that is away cannot have withdrawn them.
+use if that fails: a server that is away cannot have withdrawn them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_BYTES = 1024 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenIssuer:
-    """Who issues tokens, under which names, and the keys that they are signed with."""
+    """An issuer of tokens: its names, and the keys that it signs with."""
 
     names: frozenset[str]
     keys: Mapping[str, PublicKey]
@@ -64,7 +64,7 @@ class KeySource(Protocol):
     """Reads an issuer again at each call."""
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises VerifierUnavailable."""
+        """Return the present issuer. Raises VerifierUnavailable."""
 
 
 class _OpenIdConfiguration(msgspec.Struct, frozen=True):
@@ -72,14 +72,14 @@ class _OpenIdConfiguration(msgspec.Struct, frozen=True):
 
 
 class ClusterKeySource:
-    """The API server's own documents. `issuers`, where given, count instead of what it says."""
+    """The API server's own documents. `issuers`, if given, replace the names in them."""
 
     def __init__(self, client: Client, *, issuers: Sequence[str] = ()) -> None:
         self._client = client
         self._issuers = frozenset(issuers)
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises VerifierUnavailable."""
+        """Return the present issuer. Raises VerifierUnavailable."""
         try:
             keys = read_keys(await self._get(_JWKS_PATH, _ACCEPT))
             return TokenIssuer(self._issuers or frozenset({await self._name()}), keys)
@@ -100,14 +100,14 @@ class ClusterKeySource:
 
 
 class FileKeySource:
-    """A key set in a file, which may be replaced under us: a ConfigMap's, say."""
+    """A key set in a file that may be replaced at any time, such as a ConfigMap's."""
 
     def __init__(self, path: Path, *, issuers: Sequence[str]) -> None:
         self._path = path
         self._issuers = frozenset(issuers)
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises VerifierUnavailable."""
+        """Return the present issuer. Raises VerifierUnavailable."""
         try:
             return TokenIssuer(self._issuers, read_keys(await asyncio.to_thread(self._content)))
         except (OSError, KeySetError) as error:
@@ -145,7 +145,7 @@ class JwksVerifier:
         self._not_before = -math.inf
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises VerifierUnavailable."""
+        """Check a token for our audience. Raises VerifierUnavailable."""
         try:
             key, issuer = await self._key(key_id(token))
             claims = verified_claims(token, key)
@@ -175,7 +175,7 @@ class JwksVerifier:
         if self._read_at >= asked:
             raise InvalidToken("it is signed with a key that is not the cluster's")
         raise VerifierUnavailable(
-            "the token's key is not known, and the keys were read just before it came"
+            "the token's key is not known, and the keys were read a moment ago; try again"
         )
 
     async def _fresh(self) -> TokenIssuer:
@@ -188,7 +188,7 @@ class JwksVerifier:
             except VerifierUnavailable as error:
                 if self._issuer is None:
                     raise
-                _log.warning("old token keys are used on", why=str(error))
+                _log.warning("old token keys stay in use", error=str(error))
         if self._issuer is None:
             raise VerifierUnavailable(self._failure)
         return self._issuer

@@ -2,12 +2,13 @@
 
 | `ELASTI_AUTHENTICATION` | |
 |---|---|
-| `Auto` | by TokenReview where that is allowed, else by the cluster's keys |
+| `Auto` | by TokenReview if that is allowed, else by the cluster's keys |
 | `TokenReview` | by the API server, which also knows deleted accounts; needs a cluster role |
-| `JWKS` | by the cluster's keys: no role at all, and tokens of deleted accounts live until they end |
-| `None` | not at all: only where a NetworkPolicy keeps the port closed |
+| `JWKS` | by the cluster's keys; needs no role, and tokens of deleted accounts are valid until they expire |
+| `None` | not at all: only if a NetworkPolicy keeps the port closed |
 
-`ELASTI_TOKEN_KEYS_FILE` and `ELASTI_TOKEN_ISSUERS` give the keys where a cluster does not show them.
+`ELASTI_TOKEN_KEYS_FILE` and `ELASTI_TOKEN_ISSUERS` give the keys of a cluster that does not publish them.
+`ELASTI_TLS_DIRECTORY` and `ELASTI_TLS_REQUIRED` are about the way that tokens take (`elasti.authn.tls`).
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ class AuthenticationMode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AuthnSettings:
-    """All of it; the settings of either program have it too.
-
-    allowed_callers: users that may call, a trailing `*` for any ending.
-    """
+    """The settings of authentication, which both programs share."""
 
     authenticate: bool = True
     authentication: AuthenticationMode = AuthenticationMode.AUTO
     token_issuers: tuple[str, ...] = ()
     token_keys_file: str = ""
     allowed_callers: tuple[str, ...] = ()
+    """Users that may call; a trailing `*` matches any ending."""
+    tls_directory: str = ""
+    """Where ca.crt, tls.crt and tls.key are mounted; empty: the programs call each other in the clear."""
+    tls_required: bool = False
+    """Neither send nor accept a token in the clear."""
 
     @classmethod
     def with_overrides(cls, values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
-        """Return settings; `overrides` (from flags) win where they are not None.
+        """Return settings; `overrides` (from flags) that are not None win.
 
         Raises SettingsError.
         """
@@ -55,15 +58,20 @@ class AuthnSettings:
 
     @property
     def authentication_mode(self) -> AuthenticationMode:
-        """How callers are checked; not at all where `authenticate` says so."""
+        """How callers are checked: not at all if `authenticate` is off."""
         return self.authentication if self.authenticate else AuthenticationMode.NONE
 
     def check(self) -> None:
-        """Raise SettingsError for what does not go together."""
+        """Raise SettingsError for settings that contradict each other."""
         if self.token_keys_file and not self.token_issuers:
             raise SettingsError(
                 "ELASTI_TOKEN_KEYS_FILE: give ELASTI_TOKEN_ISSUERS too, the `iss` of the cluster's"
                 " tokens (kube-apiserver's --service-account-issuer)"
+            )
+        if self.tls_required and not self.tls_directory:
+            raise SettingsError(
+                "ELASTI_TLS_REQUIRED: give ELASTI_TLS_DIRECTORY too, where the Secret with ca.crt, tls.crt and"
+                " tls.key is mounted"
             )
 
 
@@ -73,7 +81,7 @@ def parse_authentication_mode(text: str) -> AuthenticationMode:
         if way.value.lower() == text.lower():
             return way
     ways = ", ".join(way.value for way in AuthenticationMode)
-    raise ValueError(f"{text!r} is none of {ways}")
+    raise ValueError(f"{text!r} is not a way to check callers; write one of {ways}")
 
 
 AUTHN_VARIABLES: Variables = {
@@ -82,4 +90,6 @@ AUTHN_VARIABLES: Variables = {
     "ELASTI_AUTHENTICATION": ("authentication", parse_authentication_mode),
     "ELASTI_TOKEN_ISSUERS": ("token_issuers", parse_list),
     "ELASTI_TOKEN_KEYS_FILE": ("token_keys_file", str),
+    "ELASTI_TLS_DIRECTORY": ("tls_directory", str),
+    "ELASTI_TLS_REQUIRED": ("tls_required", parse_bool),
 }

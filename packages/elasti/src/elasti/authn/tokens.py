@@ -4,11 +4,11 @@ PyJWT checks signatures; what it may not decide is decided here. A key is for on
 kind: RS256 for RSA, ES256, ES384 or ES512 by the curve; they are what kube-apiserver can sign with. So a
 token cannot choose to be checked in a weaker way, nor at all by `none`, nor by HMAC with a public key as
 the secret; of its header only the key's name is read before that. The times are checked here too, by a
-clock that tests set. Keys of other kinds are passed over; a set that has none left is an error.
+clock that tests set. Keys of other kinds are skipped; a set without a usable key is an error.
 
-What a valid signature does not tell: whether the account or the pod still exists. The token of
-a deleted one is good until it expires (an hour or so, as kubelets mount them); only the API
-server knows better (`TokenReviewVerifier`).
+A valid signature does not prove that the account or the pod still exists. The token of a deleted
+one is valid until it expires (about an hour, as kubelets mount them); only the API server knows
+(`TokenReviewVerifier`).
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Whose token it is, or why it is refused (`user` is empty then).
-
-    `expires`: when the token ends, in seconds since 1970, where that is known.
-    """
+    """The user of a token, or the reason for which it is refused."""
 
     user: str
+    """Empty for a token that is refused."""
     why: str = ""
     expires: float = math.inf
+    """When the token expires, in seconds since 1970, if that is known."""
 
 
 class VerifierUnavailable(Exception):
-    """Nothing can be said of a token now; the text says why, and what to do about it."""
+    """Tokens cannot be checked now; the message gives the reason and the remedy."""
 
 
 class TokenVerifier(Protocol):
-    """Knows tokens."""
+    """Checks tokens."""
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises VerifierUnavailable."""
+        """Check a token for our audience. Raises VerifierUnavailable."""
 
     async def ready(self) -> str:
-        """Find out whether tokens can be judged, and say how. Raises VerifierUnavailable."""
+        """Return how tokens are checked, once that is known. Raises VerifierUnavailable."""
 
 
 LEEWAY = 60.0
@@ -62,7 +61,7 @@ _SHAPE = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 
 
 class InvalidToken(Exception):
-    """A token that proves nothing; the text says why, and nothing that is in the token."""
+    """A token that is not valid; the message gives the reason, without any part of the token."""
 
 
 class _AccountClaim(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +74,7 @@ class _KubernetesClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenClaims(msgspec.Struct, frozen=True, gc=False, rename={"kubernetes": "kubernetes.io"}):
-    """What a token claims. One without an end is not taken: it could never be withdrawn."""
+    """The claims of a token. A token that never expires is refused: it could never be withdrawn."""
 
     iss: str
     sub: str
@@ -87,7 +86,7 @@ class TokenClaims(msgspec.Struct, frozen=True, gc=False, rename={"kubernetes": "
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """Whom the token is for."""
+        """The audiences that the token is for."""
         return (self.aud,) if isinstance(self.aud, str) else self.aud
 
 
@@ -100,7 +99,7 @@ RawKey: TypeAlias = "RSAPublicKey | EllipticCurvePublicKey"
 
 
 class KeySetError(ValueError):
-    """A key set that cannot be used; the text says why."""
+    """A key set that cannot be used; the message gives the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,9 +111,9 @@ class PublicKey:
 
 
 def key_id(token: str) -> str:
-    """Return the name of the key that a token says it is signed with. Raises InvalidToken."""
+    """Return the name of the key that a token claims to be signed with. Raises InvalidToken."""
     if len(token) > MAX_TOKEN_BYTES or not _SHAPE.fullmatch(token):
-        raise InvalidToken("it is no ServiceAccount token")
+        raise InvalidToken("it is not a ServiceAccount token")
     import jwt  # noqa: PLC0415 -- 7 MiB, which a program that asks the API server does without
 
     try:
@@ -122,7 +121,7 @@ def key_id(token: str) -> str:
     except (jwt.PyJWTError, RecursionError) as error:
         raise InvalidToken("its header or encoding cannot be read") from error
     if "crit" in header:
-        raise InvalidToken("its header asks for an extension that is not known here")
+        raise InvalidToken("its header asks for an extension that is not supported")
     name = header.get("kid")
     if not isinstance(name, str) or not name:
         raise InvalidToken("its header names no key")
@@ -139,7 +138,7 @@ def verified_claims(token: str, key: PublicKey) -> TokenClaims:
     try:
         payload = jwt.PyJWS().decode(token, key.key, algorithms=[key.algorithm])
     except jwt.InvalidAlgorithmError as error:
-        raise InvalidToken("it is signed in another way than the cluster signs") from error
+        raise InvalidToken("it is not signed with the algorithm of its key") from error
     except jwt.PyJWTError as error:
         raise InvalidToken("its signature is wrong") from error
     try:
@@ -149,7 +148,7 @@ def verified_claims(token: str, key: PublicKey) -> TokenClaims:
 
 
 def user_of(claims: TokenClaims, *, issuers: Collection[str], audience: str, now: float) -> str:
-    """Return whom claims with a good signature name, at a time in seconds. Raises InvalidToken."""
+    """Return the user that claims with a valid signature name, at a time in seconds. Raises InvalidToken."""
     if claims.iss not in issuers:
         raise InvalidToken("it was not issued by this cluster")
     if audience not in claims.audiences:
@@ -169,7 +168,7 @@ class _JwkSet(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_keys(document: bytes) -> dict[str, PublicKey]:
-    """Return the usable keys of a set, by name. Raises KeySetError where there is none."""
+    """Return the usable keys of a set, by name. Raises KeySetError if no key is usable."""
     try:
         found = msgspec.json.decode(document, type=_JwkSet)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
