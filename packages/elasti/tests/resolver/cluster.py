@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
-from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
+from elasti.api.names import (
+    ELASTISERVICES,
+    MANAGED_BY,
+    PRIVATE_LABEL,
+    private_service_name,
+    resolver_slice_name,
+)
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
-from elasti.resolver.projections import ELASTI_SERVICES, ElastiView, ServiceView, SliceView
+from elasti.resolver.projections import ElastiView, ServiceView, SliceView
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.objects.core import MANAGED_BY_LABEL, PODS, SERVICE_LABEL, SERVICES, SLICES, Pod
 from kubeloop.objects.gvk import GroupVersionResource
@@ -76,7 +82,7 @@ class FakeCluster:
             return self.services
         if kind is SliceView:
             return self.slices
-        assert gvr in map(GroupVersionResource.parse, (PODS, ELASTI_SERVICES, SERVICES, SLICES))
+        assert gvr in map(GroupVersionResource.parse, (PODS, ELASTISERVICES, SERVICES, SLICES))
         return _Resource(self, str(gvr))
 
     # What an operator and Kubernetes do
@@ -157,14 +163,15 @@ def pod(
 
 @contextlib.asynccontextmanager
 async def fake_operator(
-    on_wake: Callable[[IncomingRequest], WakeOutcome], *, leads: bool = True
+    on_wake: Callable[[IncomingRequest], WakeOutcome | IncomingReply], *, leads: bool = True
 ) -> AsyncIterator[str]:
     """Serve the operator's endpoint; yields its URL."""
 
     async def incoming(request: web.Request) -> web.Response:
-        outcome = on_wake(msgspec.json.decode(await request.read(), type=IncomingRequest))
-        reply = IncomingReply(outcome=outcome, leads=leads)
-        return web.Response(body=msgspec.json.encode(reply), status=outcome.code)
+        reply = on_wake(msgspec.json.decode(await request.read(), type=IncomingRequest))
+        if isinstance(reply, WakeOutcome):
+            reply = IncomingReply(outcome=reply, leads=leads)
+        return web.Response(body=msgspec.json.encode(reply), status=reply.outcome.code)
 
     async with web_server(web.post(INCOMING_PATH, incoming)) as url:
         yield url

@@ -14,5 +14,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def log_output() -> Iterator[list[Any]]:
     """The log lines of the test, as dicts."""
-    with structlog.testing.capture_logs() as lines:
+    with structlog.testing.capture_logs(
+        processors=[structlog.contextvars.merge_contextvars]
+    ) as lines:
         yield lines

@@ -17,13 +17,13 @@ from devkube.apiserver.server import ApiServer
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import (
     API_VERSION,
+    ELASTISERVICES,
     MANAGED_BY,
     PRIVATE_LABEL,
     private_service_name,
     resolver_slice_name,
 )
-from elasti.api.wire import WakeOutcome
-from elasti.resolver.projections import ELASTI_SERVICES
+from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from kubeloop.client import Client
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES
@@ -82,6 +82,8 @@ class Installation:
     def __init__(self, client: Client, kubeconfig: Path, operator: str) -> None:
         self._client, self._kubeconfig, self._operator = client, kubeconfig, operator
         self.woken: asyncio.Queue[str] = asyncio.Queue()
+        #: What wakes with a Service, as the operator answers.
+        self.parts: dict[str, tuple[WakePart, ...]] = {}
 
     @contextlib.asynccontextmanager
     async def resolver(
@@ -159,18 +161,18 @@ class Installation:
             "metadata": {"name": service},
             "spec": spec,
         }
-        objects = self._client.resource(ELASTI_SERVICES, namespace=namespace)
+        objects = self._client.resource(ELASTISERVICES, namespace=namespace)
         made = await eventually(lambda: objects.create(body), ignore=NOT_YET, every=0.05)
         status = {"resolverPorts": [{"name": name, "port": 80, "resolverPort": port}]}
         await objects.subresource("status").replace(made | {"status": status})
 
     async def remove(self, service: str, *, namespace: str = "default") -> None:
         """Remove the ElastiService of a Service."""
-        await self._client.resource(ELASTI_SERVICES, namespace=namespace).delete(service)
+        await self._client.resource(ELASTISERVICES, namespace=namespace).delete(service)
 
     async def remove_all(self, *, namespace: str = "default") -> None:
         """Remove every ElastiService of a namespace."""
-        await self._client.resource(ELASTI_SERVICES, namespace=namespace).delete_collection()
+        await self._client.resource(ELASTISERVICES, namespace=namespace).delete_collection()
 
     async def endpoint(
         self,
@@ -255,16 +257,17 @@ class Installation:
 async def installation(folder: Path) -> AsyncIterator[Installation]:
     """An API server with ElastiServices defined, and an operator that promises every wake-up."""
     woken: asyncio.Queue[str] = asyncio.Queue()
+    parts: dict[str, tuple[WakePart, ...]] = {}
 
-    def on_wake(request: Any) -> WakeOutcome:
+    def on_wake(request: Any) -> IncomingReply:
         woken.put_nowait(request.svc)
-        return WakeOutcome.SCALING
+        return IncomingReply(WakeOutcome.SCALING, parts=parts.get(request.svc, ()))
 
     kubeconfig = folder / "kubeconfig"
     async with ApiServer() as server, fake_operator(on_wake) as operator:
         kubeconfig.write_text(server.admin_kubeconfig())
         async with Client.from_kubeconfig(kubeconfig) as client:
             made = Installation(client, kubeconfig, operator)
-            made.woken = woken
+            made.woken, made.parts = woken, parts
             await made.define()
             yield made

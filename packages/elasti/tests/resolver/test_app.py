@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
@@ -15,6 +15,8 @@ from elasti.resolver import app
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import ResolverSettings
+from kubeloop.client.errors import Status
+from kubeloop.objects.list_watch import ListOptions, Page
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -94,6 +96,8 @@ def test_a_worker_divides_all_the_descriptors_that_it_may_have(monkeypatch):
     settings = ResolverSettings(operator_url="http://127.0.0.1:1", idle_per_pod=7)
     divided = Limits.for_descriptors(1024)
     assert app._limits(settings) == dataclasses.replace(divided, max_idle_per_pod=7)
+    settings = dataclasses.replace(settings, client_connections=100, workers=2)
+    assert app._limits(settings).max_per_client == 50
 
 
 async def test_probe_responses_are_answered_without_waking():
@@ -114,7 +118,7 @@ async def test_probe_responses_are_answered_without_waking():
         assert report.last_arrival_age is None
 
 
-async def test_a_kept_connection_between_two_requests_is_no_use():
+async def test_a_kept_connection_between_two_requests_does_not_count_as_use():
     cluster, process, port = FakeCluster(), HttpPod(), free_port()
     cluster.elasti_service("web", ("http", port))
     cluster.private_service("web")
@@ -304,3 +308,24 @@ async def test_a_port_may_be_renamed_while_connections_are_held_and_kept(second)
             await reader.readuntil(b"hi")
         kept.close()
     assert pod_process.requests == 7
+
+
+async def test_server_that_suddenly_lists_nothing_closes_no_port(monkeypatch):
+    cluster, number = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", number))
+    emptied = asyncio.Event()
+
+    async def list_nothing(_options: ListOptions) -> Page[Any]:
+        emptied.set()
+        return Page([], "1000")
+
+    async with fake_operator(lambda _: WakeOutcome.SCALING) as url, worker(cluster, url):
+        monkeypatch.setattr(cluster.objects, "list", list_nothing)
+        cluster.objects.send_error(Status(code=410, reason="Expired"))
+        await emptied.wait()
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            reader, writer = await asyncio.open_connection("127.0.0.1", number)
+            writer.write(probe_request("shop", "web"))
+            assert read_probe_answer(await reader.read()) is not None
+            writer.close()

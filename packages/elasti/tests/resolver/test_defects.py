@@ -9,7 +9,7 @@ from tests.resolver.cluster import FakeCluster
 from tests.resolver.registry_rig import rig
 from tests.resolver.support import free_port
 
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
@@ -78,7 +78,7 @@ async def test_a_connection_whose_deadlines_fail_keeps_the_others(log_output):
     await asyncio.sleep(3.5)
     sweeper.stop()
     assert heard == [1, 1, 2, 2, 3, 3]
-    assert [line["event"] for line in log_output] == ["checking deadlines failed"]
+    assert [line["event"] for line in log_output] == ["deadline check failed"]
 
 
 @pytest.mark.virtual_time
@@ -86,11 +86,11 @@ async def test_wake_requests_go_on_after_a_defect(log_output):
     asked = []
 
     class Operator:
-        async def wake(self, key, *, count, client):
+        async def wake(self, key, *, count, client, wake_id):
             asked.append(count)
             if len(asked) == 1:
                 raise Defect
-            return WakeOutcome.SCALING
+            return IncomingReply(WakeOutcome.SCALING)
 
         async def write(self, key):
             raise AssertionError("it can be asked")
@@ -105,8 +105,9 @@ async def test_wake_requests_go_on_after_a_defect(log_output):
     waker.need()
     await asyncio.sleep(10)
     assert asked == [1, 1, 1]
-    (line,) = log_output
-    assert (line["event"], line["service"]) == ("wake request failed; retrying", "shop/web")
+    begun, failed = log_output
+    assert failed["event"] == "wake request failed; retrying"
+    assert (failed["service"], failed["wake_id"]) == ("shop/web", begun["wake_id"])
 
 
 async def test_ports_are_bound_on_after_a_defect(log_output):

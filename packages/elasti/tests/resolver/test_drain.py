@@ -56,7 +56,7 @@ async def test_it_waits_for_what_is_under_way():
     assert leaving.stopped_at < 16.0
 
 
-async def test_it_does_not_wait_for_ever():
+async def test_it_does_not_wait_indefinitely():
     leaving = Leaving(listed_until=1e9)
     assert not await drain(leaving, settle=15, timeout=600)
     assert leaving.now() == pytest.approx(600)

@@ -110,7 +110,7 @@ async def test_requests_are_counted_under_kubeelastis_names():
     assert after["elasti_cold_start_seconds_count"][("ask",)] >= 1
 
 
-async def test_the_operator_is_told_who_waits_without_query_or_control_characters():
+async def test_a_wake_request_names_its_client_without_query_or_control_characters():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 1})
     cluster.private_service("web")

@@ -30,6 +30,16 @@ def test_a_wrong_setting_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "QUEUE_SIZE: 'many' is not a number above zero" in result.output
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_resolver_with_too_few_descriptors_says_so_and_ends(tmp_path, workers):
+    async with installation(tmp_path) as made:
+        flags = ("--workers", workers)
+        async with made.resolver(*flags, descriptors=64, ready=False) as running:
+            async with asyncio.timeout(30):
+                assert await running.process.wait() == 1
+    assert "RLIMIT_NOFILE) is 64, and the resolver needs 100" in running.log.read_text()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_held_request_survives_sigterm_and_is_served(tmp_path, workers):
     port, process = free_port(), HttpPod()

@@ -52,7 +52,7 @@ def test_an_address_in_two_slices_is_ready_if_one_says_so():
         assert endpoints_of(pieces)["http"][UpstreamAddress("10.0.0.1", 8080)].ready
 
 
-def test_a_null_port_name_is_the_unnamed_port_and_no_port_is_none():
+def test_a_null_port_name_is_the_unnamed_port():
     assert set(endpoints_of([piece(endpoint("10.0.0.1"), ports=((None, 80), ("x", None)))])) == {""}
 
 

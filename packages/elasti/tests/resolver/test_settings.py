@@ -43,6 +43,21 @@ def test_kubeelastis_variables_keep_their_meaning():
     assert settings.engage_settle == 60.0
 
 
+def test_clients_are_bounded_by_address_except_in_some_networks():
+    variables = {
+        "ELASTI_MAX_CONNECTIONS_PER_CLIENT": "500",
+        "ELASTI_UNLIMITED_CLIENTS": "10.0.0.0/8, fd00::/8,192.0.2.1",
+    }
+    settings = ResolverSettings.from_env(variables)
+    assert settings.client_connections == 500
+    found = [str(network) for network in settings.unlimited_clients]
+    assert found == ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]
+    with pytest.raises(
+        SettingsError, match=r"10\.0\.0\.1/8 has host bits set; write networks such as"
+    ):
+        ResolverSettings.from_env({"ELASTI_UNLIMITED_CLIENTS": "10.0.0.1/8"})
+
+
 def test_flags_win():
     assert (
         ResolverSettings.from_env({"ELASTI_RESOLVER_PORT": "1"}, admin_port=2, host=None).admin_port
@@ -50,7 +65,7 @@ def test_flags_win():
     )
 
 
-def test_everything_wrong_is_said_at_once():
+def test_every_mistake_is_reported_at_once():
     with pytest.raises(SettingsError) as error:
         ResolverSettings.from_env(
             {"QUEUE_SIZE": "0", "ELASTI_RESOLVER_PORT": "x", "REQ_TIMEOUT": "soon"}

@@ -2,14 +2,14 @@
 
     /metrics  /healthz  /readyz                     open, as probes and Prometheus need them
     /queue-status?namespace=&service=               1 while connections are held (KubeElasti's)
-    /activity?namespace=&service=                   for the operator; needs its token
-                                 &hold=1            and nothing more goes to the pods of now, for a while
+    /activity?namespace=&service=                   for the operator; needs its token, and TLS if that is required
+                                 &hold=1            also sends nothing to the present pods, for a while
 
-Any client in the cluster may connect, so the server is hardened: it has a bounded part of the descriptors
-that are left for ourselves, and connections that stay silent make room for others.
+Any client in the cluster may connect, so the server is hardened: it may use a bounded number of the descriptors
+that are reserved for the resolver itself, and silent connections make room for new ones.
 
-A failing /readyz takes the resolver out of rotation and never restarts it: /healthz only says that the
-event loop still runs.
+A failing /readyz takes the resolver out of rotation but never restarts it: /healthz only shows that the event
+loop runs.
 """
 
 from __future__ import annotations
@@ -17,108 +17,110 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import web
 
 from elasti.api.wire import ACTIVITY_PATH
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
+from elasti.authn.tls import PeerTls
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import WorkerUnreachable
-from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.http.server import (
+    ConnectionLimits,
+    HttpError,
+    HttpServer,
+    Request,
+    Response,
+    Router,
+)
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
     from elasti.resolver.metrics import AdminView
 
 
-# Probes, Prometheus and two operators take a few; `limits.py` leaves 96 for all that is not data.
+# Probes, Prometheus and two operators need a few; `limits.py` reserves 96 for everything but data.
 CONNECTIONS = 32
 _SHUTDOWN = 1.0
 
 
 class AdminServer:
-    """Serves a view. Without `callers` any client may ask for activity."""
+    """Serves an `AdminView`. Without `callers`, any client may read activity."""
 
-    def __init__(self, view: AdminView, *, callers: CallerAuthenticator | None) -> None:
+    def __init__(
+        self,
+        view: AdminView,
+        *,
+        callers: CallerAuthenticator | None,
+        tls: PeerTls | None = None,
+    ) -> None:
+        self._tls = tls or PeerTls()
         self._view = view
         self._callers = callers
-        self._http_server = HardenedServer(ConnectionLimits(connections=CONNECTIONS))
-        self._local: web.AppRunner | None = None
+        routes = Router(
+            {
+                "GET /metrics": self._metrics,
+                "GET /healthz": self._healthz,
+                "GET /readyz": self._readyz,
+                "GET /queue-status": self._queue_status,
+                f"GET {ACTIVITY_PATH}": self._activity,
+            }
+        )
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await routes(request)
+            except WorkerUnreachable as error:
+                return _json({"error": f"worker unreachable: {error}"}, status=503)
+
+        limits = ConnectionLimits(connections=CONNECTIONS)
+        self._http_server = HttpServer(answer, limits, max_body=1024, shutdown_timeout=_SHUTDOWN)
 
     @property
     def port(self) -> int:
-        """The port that it listens on; known after the start."""
+        """The port it listens on; known once started."""
         return self._http_server.port
 
     async def start(self, *, host: str | None = None, port: int = 0, path: str = "") -> None:
-        """Listen on a port, or on a Unix socket, which only our own process finds."""
-        app = self._application()
-        if not path:
-            await self._http_server.open(app, host, port, shutdown_timeout=_SHUTDOWN)
-            return
-        self._local = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
-        await self._local.setup()
-        await web.UnixSite(self._local, path).start()
+        """Listen on a port, or on a Unix socket for the supervisor."""
+        await self._http_server.open(host, port, path=path, optional_tls=self._tls.server_context)
 
     async def aclose(self) -> None:
         """Stop."""
         await self._http_server.close()
-        if self._local is not None:
-            await self._local.cleanup()
 
-    def _application(self) -> web.Application:
-        app = web.Application(client_max_size=1024, middlewares=[_report_unreachable_worker])
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/queue-status", self._queue_status)
-        app.router.add_get(ACTIVITY_PATH, self._activity)
-        return app
+    async def _healthz(self, _: Request) -> Response:
+        return Response(body=b"ok")
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _readyz(self, _: web.Request) -> web.Response:
+    async def _readyz(self, _: Request) -> Response:
         found = await self._view.readiness()
-        return web.Response(text=found.text, status=200 if found.ok else 503)
+        return Response(200 if found.ok else 503, found.text.encode())
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=await self._view.metrics(), headers={"Content-Type": CONTENT_TYPE})
+    async def _metrics(self, _: Request) -> Response:
+        return Response(body=await self._view.metrics(), content_type=CONTENT_TYPE)
 
-    async def _queue_status(self, request: web.Request) -> web.Response:
+    async def _queue_status(self, request: Request) -> Response:
         report = await self._view.activity(_key(request))
         return _json({"queueStatus": int(report is not None and report.held > 0)})
 
-    async def _activity(self, request: web.Request) -> web.Response:
+    async def _activity(self, request: Request) -> Response:
         if self._callers is not None:
             try:
-                await self._callers.admit(request.headers.get("Authorization", ""))
+                self._tls.admit(is_secure=request.is_secure)
+                await self._callers.admit(request.header("authorization") or "")
             except AccessDenied as denied:
                 return _json({"error": str(denied)}, status=denied.status)
-        key, hold = _key(request), {"1": True, "0": False}.get(request.query.get("hold", ""))
+        key, hold = _key(request), {"1": True, "0": False}.get(request.parameter("hold"))
         report = await self._view.activity(key, hold=hold)
         if report is None:
             return _json({"error": f"{key} has no ElastiService here"}, status=404)
         return _json(report)
 
 
-@web.middleware
-async def _report_unreachable_worker(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except WorkerUnreachable as error:
-        return _json({"error": f"a worker does not answer: {error}"}, status=503)
-
-
-def _key(request: web.Request) -> ServiceKey:
-    namespace, service = request.query.get("namespace", ""), request.query.get("service", "")
+def _key(request: Request) -> ServiceKey:
+    namespace, service = request.parameter("namespace"), request.parameter("service")
     if not namespace or not service:
-        raise web.HTTPBadRequest(text="name the Service: ?namespace=NAMESPACE&service=SERVICE")
+        raise HttpError(400, "add ?namespace=NAMESPACE&service=SERVICE")
     return ServiceKey(namespace, service)
 
 
-def _json(content: object, *, status: int = 200) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(content), status=status, content_type="application/json"
-    )
+def _json(content: object, *, status: int = 200) -> Response:
+    return Response(status, msgspec.json.encode(content), "application/json")

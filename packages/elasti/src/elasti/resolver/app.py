@@ -1,8 +1,8 @@
-"""The resolver put together: one worker, from its settings to its last connection.
+"""Builds and runs a resolver worker, from its settings to its last connection.
 
-    await serve(Settings.from_env(os.environ), stop)
+    await serve(ResolverSettings.from_env(os.environ), stop)
 
-Everything is constructed here and passed down; nothing below reads the environment.
+Everything is constructed here and passed down; no module below reads the environment.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from elasti.api.types import PageSpec, WakeSpec
+from elasti.api.parsing import SettingsError
+from elasti.api.types import IgnoreSpec, PageSpec, WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
 from elasti.authn.authenticator import CallerAuthenticator, authenticator_for
+from elasti.authn.tls import PeerTls
 from elasti.resolver.admin import AdminServer
 from elasti.resolver.drain import drain
 from elasti.resolver.metrics import WorkerView
 from elasti.resolver.ports.claims import PortClaims
 from elasti.resolver.ports.listeners import ServicePortListeners
 from elasti.resolver.ports.shared_port import HostRules, SharedPort
-from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.limits import FEWEST_DESCRIPTORS, Limits
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.readiness.checks import NetworkChecks
 from elasti.resolver.readiness.pods import KubePods
 from elasti.resolver.services.cache_check import CacheCheck
 from elasti.resolver.services.operators import OperatorClient, OperatorReplicas
-from elasti.resolver.services.page import PageSource
+from elasti.resolver.services.page_source import PageSource
 from elasti.resolver.services.registry import ServiceRegistry
 from elasti.resolver.services.service import ServiceDeps
 from elasti.resolver.services.wake import WakeAnnotation
@@ -45,12 +47,13 @@ from kubeloop.metrics.library import LibraryMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
-    from elasti.resolver.projections import ServiceKey
     from elasti.resolver.settings import ResolverSettings
 
 _SYNC_TIMEOUT = 60.0
-# A safety net: whatever went wrong with one notification is mended by the next round.
+# A safety net: the next resync repairs a lost notification.
 _RESYNC = 600.0
+# An API server that was restored, or that lies, lists nothing for a moment: no port closes for that.
+_DISTRUST_EMPTY = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +65,9 @@ class Worker:
         self, client: Client, settings: ResolverSettings, *, limits: Limits | None = None
     ) -> None:
         self._settings = settings
-        options = ReflectorOptions(backoff=FAST_BACKOFF, survive_defects=True)
+        options = ReflectorOptions(
+            backoff=FAST_BACKOFF, survive_defects=True, distrust_empty=_DISTRUST_EMPTY
+        )
         library = LibraryMetrics()
         self._factories = [
             SharedInformerFactory(
@@ -78,6 +83,7 @@ class Worker:
             url=settings.operator,
             replicas=self._replicas.urls,
             token_file=settings.operator_token_file,
+            tls=_tls(settings),
         )
         claims = PortClaims(settle=settings.engage_settle)
         self._pages = PageSource(client)
@@ -86,7 +92,9 @@ class Worker:
             checks=NetworkChecks(),
             pods=KubePods(client),
             operator=self.operator,
-            durable=WakeAnnotation(client, object_name=self._object_name),
+            # Looked up at each call: the registry is made below.
+            find=lambda key: self.registry.get(key),  # noqa: PLW0108
+            durable=WakeAnnotation(client, object_name=lambda key: self.registry.object_name(key)),  # noqa: PLW0108
         )
         self.registry = ServiceRegistry(
             factories=self._factories,
@@ -113,10 +121,12 @@ class Worker:
             header=settings.header_for_host,
         )
         self.shared_port = 0
+        self._listed = asyncio.Event()
         self._why_unready = "the caches are not complete yet"
         self.view = WorkerView(
             registry=self.registry,
             shared=self.shared,
+            listeners=self.listeners,
             operator=self.operator,
             unready=lambda: self._why_unready,
             library=library,
@@ -124,20 +134,20 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it serves; else it is starting, was stopped before it had started, or leaves."""
+        """Whether it serves. If not, it is starting, draining, or was stopped before it had started."""
         return not self._why_unready
 
     @contextlib.asynccontextmanager
     async def running(self, stop: asyncio.Event | None = None) -> AsyncIterator[Self]:
         """Watch, listen and serve; ready once every cache is complete and every port is bound.
 
-        A stop that is asked for before ends the wait.
+        If `stop` is set earlier, it yields without being ready.
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.operator)
             self.path.start()
             stack.push_async_callback(self._close)
-            listening = asyncio.create_task(self.listeners.run(), name="listeners")
+            listening = asyncio.create_task(self._listen(), name="listeners")
             stack.push_async_callback(finish, [listening])
             for factory in (*self._factories, self._replicas.factory):
                 await stack.enter_async_context(factory.running())
@@ -146,9 +156,15 @@ class Worker:
             stack.push_async_callback(finish, [checking])
             yield self
 
+    async def _listen(self) -> None:
+        # The first decision about a port counts: it needs every claim, not the first that was listed.
+        await self._listed.wait()
+        await self.listeners.run()
+
     async def _get_ready(self) -> None:
         for factory in self._factories:
             await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
+        self._listed.set()
         await self.listeners.settled()
         if self._settings.shared_port:
             self.shared_port = await self.shared.start(
@@ -160,7 +176,7 @@ class Worker:
         _log.info("serving", services=len(self.registry))
 
     async def leave(self) -> bool:
-        """Drain; returns whether every request ended by itself."""
+        """Drain. Returns whether every request finished in time."""
         self._why_unready = "shutting down"
         self._deps.leaving = True
         settings = self._settings
@@ -169,23 +185,23 @@ class Worker:
     # Drainable
 
     def is_listed(self) -> bool:
-        """Whether some slice points here."""
+        """Whether an EndpointSlice lists this resolver."""
         address = self._settings.pod_address
         return bool(address) and self.registry.is_listed(address)
 
     def waiting(self) -> int:
-        """How many connections the kernel holds that were not accepted."""
+        """How many connections are in accept queues."""
         return self.listeners.waiting() + self.shared.waiting()
 
     def busy(self) -> int:
-        """How many requests and tunnels are under way or wait."""
+        """How many requests and tunnels are active or held."""
         handlers = [*self.listeners.handlers(), *self.shared.handlers()]
-        # The ports of a Service count together; Services that are gone may still have connections.
+        # A Service's ports share one counter. Deleted Services may still have connections.
         counted = {handler.statistics for _, handler in handlers}
         return sum(count.in_use for count in counted)
 
     def stop_new_handshakes(self) -> None:
-        """Let no new handshake begin; what is in the accept queues is accepted."""
+        """Refuse new handshakes; connections in accept queues are still accepted."""
         self.listeners.stop_new_handshakes()
         self.shared.stop_new_handshakes()
 
@@ -201,54 +217,64 @@ class Worker:
         await self._pages.aclose()
         await self.path.aclose()
 
-    def _object_name(self, key: ServiceKey) -> str | None:
-        return self.registry.object_name(key)
-
 
 def raise_descriptor_limit() -> int:
-    """Take as many descriptors as the system allows; returns how many."""
+    """Raise the limit of open files as far as the system allows. Returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
+def check_descriptors() -> None:
+    """Raise SettingsError if there are too few descriptors to serve anyone."""
+    if (limit := raise_descriptor_limit()) < FEWEST_DESCRIPTORS:
+        raise SettingsError(
+            f"the limit of open files (RLIMIT_NOFILE) is {limit}, and the resolver needs {FEWEST_DESCRIPTORS} for"
+            " itself and a few connections; raise it: `ulimit -n`, or LimitNOFILE of the container runtime"
+        )
+
+
 def _limits(settings: ResolverSettings) -> Limits:
     sized = Limits.for_descriptors(raise_descriptor_limit())
+    most = settings.client_connections
     return dataclasses.replace(
         sized,
         max_idle_per_pod=settings.idle_per_pod,
         # Workers are processes of one container.
         held_memory=sized.held_memory // settings.workers,
+        max_per_client=sized.max_per_client if most is None else max(most // settings.workers, 1),
+        unlimited_clients=settings.unlimited_clients,
     )
 
 
 def _wake_bounds(settings: ResolverSettings) -> WakeSpec:
-    """Return the bounds that the installation sets on what an ElastiService may ask for."""
+    """Return the installation's upper bounds for `spec.wake`."""
     return WakeSpec(
         timeout_seconds=settings.hold_timeout or 86400,
         max_held=settings.max_held or 1_000_000,
         page=PageSpec(mode=settings.waiting_page),
+        ignore=IgnoreSpec(presets=settings.ignored_requests),
     )
 
 
 async def serve(settings: ResolverSettings, stop: asyncio.Event, *, admin_socket: str = "") -> bool:
-    """Run one worker with its admin server until `stop` is set; returns whether it drained cleanly.
+    """Run one worker and its admin server until `stop` is set. Returns whether it drained cleanly.
 
-    With `admin_socket` it is one of several, and a supervisor answers the admin port.
+    With `admin_socket` it is one of several workers, and a supervisor serves the admin port.
     """
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client.from_env())
         worker = Worker(client, settings)
         checked = _callers(client, settings) if not admin_socket else contextlib.nullcontext()
         callers = await stack.enter_async_context(checked)
-        admin = AdminServer(worker.view, callers=callers)
+        admin = AdminServer(worker.view, callers=callers, tls=_tls(settings))
         await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
         stack.push_async_callback(admin.aclose)
         async with worker.running(stop):
             if worker.is_ready:
                 await _until_stopped(stop, has_supervisor=bool(admin_socket))
-            # One that was stopped before it had all ports may have some.
+            # A worker that was stopped early may already listen on some ports.
             return await worker.leave() if worker.is_ready or worker.listeners.ports else True
 
 
@@ -267,7 +293,7 @@ async def _unless_stopped(stop: asyncio.Event | None, work: Coroutine[Any, Any, 
 
 
 async def _until_stopped(stop: asyncio.Event, *, has_supervisor: bool) -> None:
-    """Wait for `stop`, or for the end of the supervisor that would pass it on."""
+    """Wait for `stop`, or until the supervisor, which would pass it on, is gone."""
     waits: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
     if has_supervisor:
         waits.append(asyncio.create_task(until_orphaned(sys.stdin)))
@@ -286,7 +312,7 @@ async def supervise(
 ) -> None:
     """Run several workers behind one admin port until `stop` is set."""
     async with Client.from_env() as client, _callers(client, settings) as callers:
-        admin = AdminServer(AggregateView(sockets), callers=callers)
+        admin = AdminServer(AggregateView(sockets), callers=callers, tls=_tls(settings))
         await admin.start(host=settings.host, port=settings.admin_port)
         try:
             await WorkerSupervisor(commands).run(stop)
@@ -294,11 +320,15 @@ async def supervise(
             await admin.aclose()
 
 
+def _tls(settings: ResolverSettings) -> PeerTls:
+    return PeerTls(settings.tls_directory, required=settings.tls_required)
+
+
 @contextlib.asynccontextmanager
 async def _callers(
     client: Client, settings: ResolverSettings
 ) -> AsyncIterator[CallerAuthenticator | None]:
-    """Authenticate callers of /activity; the log says how."""
+    """Authenticate callers of /activity. The log names the method."""
     callers = authenticator_for(
         client, settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
     )

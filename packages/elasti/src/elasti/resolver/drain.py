@@ -1,11 +1,10 @@
 """Graceful shutdown: no connection is lost.
 
-A resolver that receives SIGTERM is still listed in EndpointSlices, and nodes still send it connections
-for a while after it is removed from them. So it reports "not ready" and goes on as before until no slice
-has listed it for the settling time. Then it accepts no new handshakes, accepts what is left in the accept
-queues, and closes the listening sockets. The connection accepted last has a moment to send its request.
-Requests that are held or in flight are served to the end, within a bound; responses close their
-connections, and idle connections are closed last.
+EndpointSlices still list a resolver that receives SIGTERM, and nodes keep sending it connections for a while
+after it is removed from them. So it reports "not ready" and serves as before until no slice has listed it for
+the settling time. Then it refuses new handshakes, accepts the connections left in accept queues, and closes the
+listening sockets. The last connection accepted gets a moment to send its request. Held and active requests are
+served to the end, up to a timeout. Responses close their connections, and idle connections are closed last.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ _log = structlog.get_logger(__name__)
 
 
 class Drainable(Protocol):
-    """A worker that drains."""
+    """A worker that can be drained."""
 
     def is_listed(self) -> bool:
-        """Whether some slice points here."""
+        """Whether an EndpointSlice lists this resolver."""
 
     def waiting(self) -> int:
-        """How many connections the kernel holds that were not accepted."""
+        """How many connections are in accept queues."""
 
     def busy(self) -> int:
-        """How many requests and tunnels are under way or wait; connections that rest are none."""
+        """How many requests and tunnels are active or held. Idle connections do not count."""
 
     def stop_new_handshakes(self) -> None:
-        """Let no new handshake begin; what is in the accept queues is accepted."""
+        """Refuse new handshakes; connections in accept queues are still accepted."""
 
     def stop_accepting(self) -> None:
         """Close every listening socket."""
 
 
 async def drain(leaving: Drainable, *, settle: float, timeout: float) -> bool:
-    """Leave; returns whether everything under way ended by itself within the timeout."""
+    """Drain a worker. Returns whether everything finished within the timeout."""
     try:
         async with asyncio.timeout(timeout):
             await _until_unlisted(leaving, settle)

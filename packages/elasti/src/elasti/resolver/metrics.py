@@ -1,8 +1,8 @@
-"""What a worker reports: activity, readiness, metrics as Prometheus text.
+"""A worker's reports: activity, readiness, and metrics as Prometheus text.
 
-Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names and labels, and
-`service` beside them. What a client chooses is not told: labels for it have the Service's name or are empty, and
-`status` is the class of the status. So the number of series per Service is fixed, and no client can create one.
+Metrics are read from plain counters when they are scraped. They have KubeElasti's names and labels, plus
+`service`. Client-controlled values are never labels: such labels hold the Service's name or are empty, and
+`status` is the class of the status. So each Service has a fixed number of series, and no client can create one.
 The library's own metrics (watches, lists) follow.
 """
 
@@ -18,6 +18,7 @@ from kubeloop.metrics.text import MetricFamily, exposition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from elasti.resolver.ports.listeners import ServicePortListeners
     from elasti.resolver.ports.shared_port import SharedPort
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.services.operators import OperatorClient
@@ -28,28 +29,28 @@ if TYPE_CHECKING:
 
 _PREFIX = "elasti_resolver_"
 _SERVER_ERROR = 5
-# KubeElasti's words in its label `error`; for its calls, no error is no word.
+# Values of KubeElasti's label `error`. Successful operator calls have an empty one.
 _SUCCESS, _FAILED = "success", "failed"
 
 
 class Readiness(NamedTuple):
-    """Whether a resolver serves, and why not, or what is doubtful although it does."""
+    """Whether a resolver is ready; the text says why not, or lists watches that may be behind."""
 
     ok: bool
     text: str
 
 
 class AdminView(Protocol):
-    """What the admin port shows."""
+    """The data behind the admin port."""
 
     async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
-        """Return what is seen of a Service; None where it has no ElastiService here.
+        """Return the activity of a Service; None if it has no ElastiService here.
 
-        `hold`: for a while nothing goes to the pods that it has now; False: it does again.
+        `hold=True` sends nothing to its present pods for a while; `hold=False` ends that.
         """
 
     async def readiness(self) -> Readiness:
-        """Return whether this resolver is ready, and what to know about it."""
+        """Return whether this resolver is ready, and details."""
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -57,16 +58,17 @@ class AdminView(Protocol):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WorkerView:
-    """One worker's own view."""
+    """The view of one worker."""
 
     registry: ServiceRegistry
     shared: SharedPort
+    listeners: ServicePortListeners
     operator: OperatorClient
     unready: Callable[[], str]
     library: LibraryMetrics
 
     async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
-        """Return what is seen of a Service."""
+        """Return the activity of a Service."""
         service = self.registry.get(key)
         if service is None:
             return None
@@ -80,8 +82,8 @@ class WorkerView:
     async def readiness(self) -> Readiness:
         """Return whether this worker is ready.
 
-        It is while its watches are doubted: it serves what it knows and reads live what is waited for, and
-        other resolvers hear of the cluster from the same API server.
+        Watches that may be behind do not make it unready: it serves its cached state and reads the pods live
+        that clients wait for. Other resolvers watch the same API server, so they would not know more.
         """
         if why := self.unready():
             return Readiness(ok=False, text=why)
@@ -112,16 +114,22 @@ class WorkerView:
         hosts.add(self.shared.unknown, "error", "", "", _FAILED)
         services = MetricFamily("gauge", _PREFIX + "services", "Services with an ElastiService.")
         services.add(len(self.registry))
+        contested = MetricFamily(
+            "counter",
+            _PREFIX + "contested_ports_total",
+            "Claims on a resolver port that another Service's status already names. The log names both.",
+        )
+        contested.add(self.listeners.contested)
         stages = MetricFamily(
             "histogram",
             "elasti_cold_start_seconds",
-            "Seconds of a cold start, by stage: ask, schedule, start and probe here, the others in the"
-            " operator.",
+            "Duration of cold starts, by stage. The resolver measures ask, schedule, start and probe; the"
+            " operator measures the others.",
             ["stage"],
         )
         for stage, histogram in sorted(self.registry.cold_starts.items()):
             stages.add(histogram, stage)
-        return calls, hosts, services, stages
+        return calls, hosts, services, contested, stages
 
     def _by_service(self) -> Iterable[MetricFamily]:
         families = _ServiceFamilies()
@@ -131,48 +139,54 @@ class WorkerView:
 
 
 class _ServiceFamilies:
-    """The metrics of Services."""
+    """Metrics by Service."""
 
     def __init__(self) -> None:
-        self.queued = _family("gauge", "queued_count", "Connections that wait for a pod.", "source")
+        self.queued = _family("gauge", "queued_count", "Connections waiting for a pod.", "source")
         self.switches = _family(
             "counter",
             "traffic_switch_count",
-            "Changes of where a Service's traffic goes: enabled means here.",
+            "Switches of a Service's traffic. enabled: to the resolver; disabled: to the pods.",
             "source",
             "enabled",
         )
         self.connections = _family("gauge", "connections", "Open client connections.")
-        self.received = _family("counter", "received_bytes", "Bytes from clients.")
-        self.sent = _family("counter", "sent_bytes", "Bytes to clients.")
-        self.broken = _family("counter", "broken_count", "Answers that pods cut short.")
-        self.refused = _family(
-            "counter", "refused_count", "Connections that there was no room for."
+        self.received = _family("counter", "received_bytes", "Bytes received from clients.")
+        self.sent = _family("counter", "sent_bytes", "Bytes sent to clients.")
+        self.broken = _family("counter", "broken_count", "Responses that pods cut short.")
+        self.refused = _family("counter", "refused_count", "Connections refused at a limit.")
+        self.ignored = _family(
+            "counter",
+            "ignored_total",
+            "Requests that did not wake a sleeping target, by preset, by rule, or `tcp`.",
+            "rule",
         )
         self.answers = _family(
             "histogram",
             "incoming_requests",
-            "Seconds from a request's head to its answer's, by the class of the status.",
+            "Seconds from a request's head to its response's head, by status class.",
             *("source", "target", "sourceHost", "targetHost", "method", "requestURI"),
             *("status", "error"),
         )
         self.holds = _family(
             "histogram",
             "hold_seconds",
-            "Seconds that connections waited for a pod, by the class of the status that they got; `page`: a"
-            " browser got the waiting page.",
+            "Seconds that connections waited for a pod, by the status class of the response. `page`: the"
+            " waiting page was shown.",
             "status",
         )
 
     def add(self, service: WakeableService) -> None:
-        """Add the numbers of one Service."""
+        """Add one Service."""
         key, counted = service.key, service.statistics
         name = key.service
         self.queued.add(service.held, *key, name)
         for enabled, count in service.switches.items():
             self.switches.add(count, *key, name, "enabled" if enabled else "disabled")
+        for rule, count in sorted(service.ignored.counts.items()):
+            self.ignored.add(count, *key, rule)
         if not (counted.requests or counted.received or counted.refused or counted.connections):
-            # No traffic: thousands sleep, and their zeros would be most of the response.
+            # Thousands may sleep, and their zeros would be most of the response.
             return
         self.connections.add(counted.connections, *key)
         self.received.add(counted.received, *key)

@@ -1,28 +1,24 @@
-"""Slim structs of what the resolver reads, and the addresses of pods from slices. Pure.
+"""Slim structs of the objects that the resolver reads, and pod addresses from EndpointSlices. Pure.
 
-Only the fields that are used are ever decoded. Trigger metadata, and with it any credential in it, never
-enters this process.
+Only used fields are decoded. Trigger metadata, and any credential in it, never enters this process.
 
-A slice lists a pod's address as soon as it has one, ready or not: that is what lets the prober ask a pod
-long before the kubelet reports Ready. Terminating pods are left out altogether: they may still pass every
-probe and are about to go.
+A slice lists a pod's address as soon as the pod has one, ready or not, so the prober can probe it long before
+the kubelet reports Ready. Terminating pods are left out: they may still pass every probe, but they are going
+away.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from elasti.api.names import GROUP, PLURAL, VERSION
 from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-from elasti.resolver.readiness.plan import DatabaseKind
 from kubeloop.objects.core import SERVICE_LABEL, EndpointConditions, EndpointPort, ServicePort
 from kubeloop.objects.meta import LabeledMeta, SlimMeta
-
-ELASTI_SERVICES = f"{GROUP}/{VERSION}/{PLURAL}"
 
 
 class ServiceKey(NamedTuple):
@@ -36,7 +32,7 @@ class ServiceKey(NamedTuple):
 
 
 class PodName(NamedTuple):
-    """A pod; the uid tells it from an earlier one of the same name."""
+    """A pod. The uid distinguishes it from an earlier pod of the same name."""
 
     namespace: str
     name: str
@@ -44,13 +40,13 @@ class PodName(NamedTuple):
 
 
 class CreatedMeta(SlimMeta, rename="camel", gc=False):
-    """Metadata with the age, which decides between claims of one port."""
+    """Metadata with the age, which decides between claims to one port."""
 
     creation_timestamp: str = ""
 
 
 class ElastiSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What the resolver needs of a spec."""
+    """The part of a spec that the resolver uses."""
 
     service: str = ""
     probe_response: tuple[ProbeResponse, ...] = ()
@@ -58,7 +54,7 @@ class ElastiSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ElastiStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What the resolver needs of a status."""
+    """The part of a status that the resolver uses."""
 
     resolver_ports: tuple[ResolverPort, ...] = ()
 
@@ -72,18 +68,18 @@ class ElastiView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     @classmethod
     def salvaged(cls, data: bytes, _error: str) -> ElastiView:
-        """Return one without the part of its spec that cannot be read; its ports and pods are served on."""
+        """Return the object without the unreadable part of its spec; its ports and pods stay in service."""
         loose = msgspec.json.decode(data, type=_LooseView)
         return cls(loose.metadata, ElastiSpec(loose.spec.service), loose.status)
 
     @property
     def key(self) -> ServiceKey:
-        """The Service it is for."""
+        """Its Service."""
         return ServiceKey(self.metadata.namespace, self.spec.service)
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts older objects first; the uid decides between twins."""
+        """A sort key: older objects first, then by uid."""
         return (self.metadata.creation_timestamp, self.metadata.uid)
 
 
@@ -102,7 +98,7 @@ class _ServiceSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceView(msgspec.Struct, frozen=True, gc=False):
-    """A private Service: its ports are the public one's."""
+    """A private Service. It has the public Service's ports."""
 
     metadata: SlimMeta
     spec: _ServiceSpec = _ServiceSpec()
@@ -114,7 +110,7 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False):
 
 
 class TargetRefView(msgspec.Struct, frozen=True, gc=False):
-    """What is behind an endpoint."""
+    """The object behind an endpoint."""
 
     kind: str = ""
     name: str = ""
@@ -123,7 +119,7 @@ class TargetRefView(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndpointView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One endpoint of a slice: a third of the library's, which every pod of every Service would pay."""
+    """One endpoint of a slice. It takes a third of the library's memory, and there is one for every pod."""
 
     addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
@@ -131,7 +127,7 @@ class EndpointView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """An EndpointSlice: a private Service's, or one that points at resolvers."""
+    """An EndpointSlice: of a private Service, or one that lists resolvers."""
 
     metadata: LabeledMeta
     endpoints: tuple[EndpointView, ...] | None = None
@@ -144,8 +140,27 @@ class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return ServiceKey(self.metadata.namespace, labels.get(SERVICE_LABEL, ""))
 
 
+class DatabaseKind(enum.Enum):
+    """A database protocol that can report readiness, with its usual names and port."""
+
+    POSTGRESQL = (frozenset(("postgresql", "postgres", "pgsql", "pg")), 5432)
+    MYSQL = (frozenset(("mysql", "mariadb")), 3306)
+    REDIS = (frozenset(("redis", "valkey")), 6379)
+
+    @classmethod
+    def of_port(
+        cls, *, app_protocol: str | None, name: str | None, port: int
+    ) -> DatabaseKind | None:
+        """Decide by `appProtocol`, else by the name up to its first dash, else by the pod's port."""
+        declared = ((app_protocol or "").lower() or (name or "").lower()).partition("-")[0]
+        known = [database for database in cls if declared in database.value[0]]
+        return next(
+            iter(known or [database for database in cls if port == database.value[1]]), None
+        )
+
+
 class ListedEndpoint(NamedTuple):
-    """One pod on one port: whether Kubernetes calls it ready, and what it speaks."""
+    """One pod on one port: whether Kubernetes reports it ready, and its database protocol."""
 
     ready: bool
     pod: PodName
@@ -153,10 +168,10 @@ class ListedEndpoint(NamedTuple):
 
 
 def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
-    """Return the pods by port name; an address that several slices list is ready if one says so.
+    """Return the pods by port name. An address in several slices is ready if one slice says so.
 
-    Ready must be said: silence is not taken for it. What names no pod of the slice's own namespace is
-    left out.
+    A missing `ready` counts as not ready. Endpoints that do not name a pod of the slice's namespace are left
+    out.
     """
     by_port: dict[str, dict[UpstreamAddress, ListedEndpoint]] = {}
     for endpoint_slice in slices:

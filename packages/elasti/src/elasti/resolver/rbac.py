@@ -1,4 +1,4 @@
-"""The least that the resolver may do, as data: what its manifests grant, and no `*` in it."""
+"""The resolver's minimal permissions, as data. Its manifests grant exactly these, without a `*`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from elasti.api.rbac import PolicyRule
 _FOLLOW = ("list", "watch")
 
 NAMESPACED_RULES = (
-    PolicyRule(GROUP, (PLURAL,), _FOLLOW, "what to listen on"),
-    PolicyRule(GROUP, (PLURAL,), ("patch",), "the durable wake request, where no operator answers"),
-    PolicyRule("", ("services",), _FOLLOW, "their ports"),
+    PolicyRule(GROUP, (PLURAL,), _FOLLOW, "find the ports to listen on"),
+    PolicyRule(GROUP, (PLURAL,), ("patch",), "annotate a wake request if no operator answers"),
+    PolicyRule("", ("services",), _FOLLOW, "read their ports"),
     PolicyRule(
-        "discovery.k8s.io", ("endpointslices",), _FOLLOW, "pods, and its own place in rotations"
+        "discovery.k8s.io",
+        ("endpointslices",),
+        _FOLLOW,
+        "find pods, and see whether it is in rotation",
     ),
-    PolicyRule("", ("pods",), ("get",), "the probes of a pod that starts"),
-    # By its name only: what an ElastiService names is shown to every visitor of its Service.
-    PolicyRule("", ("configmaps",), ("get",), "a waiting page of a user's own", (PAGE_CONFIG_MAP,)),
+    PolicyRule("", ("pods",), ("get",), "read the probes of a starting pod"),
+    # By name only: every visitor sees the ConfigMap that an ElastiService names.
+    PolicyRule("", ("configmaps",), ("get",), "read a custom waiting page", (PAGE_CONFIG_MAP,)),
 )
-"""In every watched namespace, or in the whole cluster."""
+"""Granted in every watched namespace, or in the whole cluster."""
 
 OPERATOR_NAMESPACE_RULES = (
-    PolicyRule(
-        "discovery.k8s.io", ("endpointslices",), _FOLLOW, "every operator by its own address"
-    ),
+    PolicyRule("discovery.k8s.io", ("endpointslices",), _FOLLOW, "reach every operator replica"),
 )
-"""In the operator's namespace, where the resolver is confined to others."""
+"""Granted in the operator's namespace if the resolver watches only others."""
 
-CLUSTER_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "who calls"),)
-"""What has no namespace."""
+CLUSTER_RULES = (
+    PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "authenticate callers"),
+)
+"""Granted cluster-wide."""

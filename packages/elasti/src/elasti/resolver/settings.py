@@ -1,14 +1,15 @@
-"""The resolver's settings: read once, at the composition root, from a mapping of variables.
+"""The resolver's settings, read once from environment variables.
 
-KubeElasti's names keep their meaning where there is one: `REQ_TIMEOUT` and `QUEUE_SIZE` bound what an
-ElastiService may ask for. Those that tuned its polling loops are known and change nothing here.
-Everything wrong is reported at once, each with the variable, the value and what to write instead.
+KubeElasti's variables keep their meaning if they have one here: `REQ_TIMEOUT` and `QUEUE_SIZE` bound what an
+ElastiService may ask for. Variables that tuned its polling loops are known and ignored. All invalid values are
+reported together, each with its variable, its value and a remedy.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Literal
 
 from elasti.api.defaults import ENGAGE_SETTLE, OPERATOR_PORT, RESOLVER_ADMIN_PORT
@@ -21,18 +22,13 @@ from elasti.api.parsing import (
     parse_seconds,
     read_variables,
 )
+from elasti.api.types import IgnorePreset
 from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResolverSettings(AuthnSettings):
-    """All settings; times in seconds.
-
-    engage_settle: how long after it left every slice traffic may still come; as the operator's.
-    drain_timeout: after it, a draining resolver gives up on connections that do not end.
-    pod_address: how slices name this resolver. watch_namespaces: empty for the whole cluster.
-    waiting_page: what `wake.page.mode` is where an ElastiService leaves it out.
-    """
+    """All settings. Times are in seconds."""
 
     operator_namespace: str = NAMESPACE
     operator_service: str = OPERATOR_SERVICE
@@ -40,27 +36,40 @@ class ResolverSettings(AuthnSettings):
     operator_url: str = ""
     operator_token_file: str = ""
     cluster_domain: str = "cluster.local"
+    #: Empty for the whole cluster.
     watch_namespaces: tuple[str, ...] = ()
 
     host: str | None = None
     shared_port: int = 0
     admin_port: int = RESOLVER_ADMIN_PORT
     header_for_host: str = "Host"
+    #: This resolver's address in EndpointSlices.
     pod_address: str = ""
 
     hold_timeout: int | None = None
     max_held: int | None = None
+    #: The default of `wake.page.mode`.
     waiting_page: Literal["Off", "Auto"] = "Off"
+    ignored_requests: tuple[IgnorePreset, ...] = (
+        IgnorePreset.LOAD_BALANCERS,
+        IgnorePreset.PROBES,
+    )
     idle_per_pod: int = 100
+    client_connections: int | None = None
+    """The most that one client address may have at a time; by default four fifths of the total."""
+    unlimited_clients: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks of ingresses and other proxies, whose addresses stand for many clients."""
+    #: How long traffic may still arrive after the last slice dropped this resolver. Same as the operator's.
     engage_settle: float = ENGAGE_SETTLE
+    #: A draining resolver closes connections that are still active after this time.
     drain_timeout: float = 600.0
     workers: int = 1
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> ResolverSettings:
-        """Read variables; `overrides` (from flags) win where they are not None.
+        """Read variables. `overrides` (from flags) win unless they are None.
 
-        Raises SettingsError with every complaint.
+        Raises SettingsError with all invalid values.
         """
         return cls.with_overrides(read_variables(VARIABLES, environ), overrides)
 
@@ -72,7 +81,7 @@ class ResolverSettings(AuthnSettings):
 
     @property
     def callers(self) -> tuple[str, ...]:
-        """Who may ask for activity: by default every ServiceAccount of the operator's namespace."""
+        """Accounts that may read activity. Default: every ServiceAccount in the operator's namespace."""
         return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
 
 
@@ -84,10 +93,26 @@ def _parse_shared_port(text: str) -> int:
     return 0 if text == "0" else parse_port(text)
 
 
+def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Read networks, or addresses, that commas separate."""
+    try:
+        return tuple(ip_network(item) for item in parse_list(text))
+    except ValueError as error:
+        raise ValueError(f"{error}; write networks such as 10.0.0.0/8,fd00::/8") from None
+
+
 def _parse_page_mode(text: str) -> str:
     if text not in ("Off", "Auto"):
-        raise ValueError(f"{text!r} is neither 'Off' nor 'Auto'")
+        raise ValueError(f"{text!r} is not a page mode; use 'Off' or 'Auto'")
     return text
+
+
+def _parse_presets(text: str) -> tuple[IgnorePreset, ...]:
+    try:
+        return () if text == "None" else tuple(IgnorePreset(item) for item in parse_list(text))
+    except ValueError as error:
+        known = ", ".join(IgnorePreset)
+        raise ValueError(f"{error}; write some of {known} with commas, or None") from None
 
 
 VARIABLES: Variables = {
@@ -107,7 +132,10 @@ VARIABLES: Variables = {
     "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
     "QUEUE_SIZE": ("max_held", parse_count),
     "ELASTI_WAITING_PAGE": ("waiting_page", _parse_page_mode),
+    "ELASTI_IGNORED_REQUESTS": ("ignored_requests", _parse_presets),
     "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", parse_count),
+    "ELASTI_MAX_CONNECTIONS_PER_CLIENT": ("client_connections", parse_count),
+    "ELASTI_UNLIMITED_CLIENTS": ("unlimited_clients", parse_networks),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", parse_seconds),
     "POD_IP": ("pod_address", str),

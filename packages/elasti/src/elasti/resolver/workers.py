@@ -1,34 +1,37 @@
 """Several worker processes behind one admin port: their supervisor, and their aggregated view.
 
-Each worker binds the same ports and has an event loop, watches and connections of its own; the kernel
-divides new connections among them (SO_REUSEPORT). The supervisor starts them, restarts one that died,
-passes on SIGTERM, and answers the admin port with the sum of what they report over their Unix sockets.
-A worker that does not answer makes the whole answer fail: a sum without it would say that nothing is going
-on where something may be.
+Each worker binds the same ports and has its own event loop, watches and connections; the kernel divides new
+connections among them (SO_REUSEPORT). The supervisor starts the workers, restarts one that died, forwards SIGTERM,
+and serves the admin port with the sum of their reports, which it reads over Unix sockets. If a worker does not
+answer, the whole response fails: a sum without it could hide activity.
 
-Workers hold the reading end of a pipe, their standard input, of which the supervisor holds the other.
-Nothing is written into it; at its end the supervisor has died, and its workers shut down, too.
+A worker's standard input is a pipe whose other end the supervisor holds. Nothing is written to it. When it
+closes, the supervisor has died, and its workers shut down.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 import signal
 from typing import IO, TYPE_CHECKING
+from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 import structlog
 
 from elasti.api.wire import ACTIVITY_PATH, ActivityReport, activity_query
 from elasti.resolver.metrics import Readiness
+from kubeloop.http.client import AnswerTooLong, HttpClient, request_bytes
+from kubeloop.http.framing import FramingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from elasti.resolver.projections import ServiceKey
+    from kubeloop.http.connection import Connection
 
 
 _RESTART_AFTER = 1.0
@@ -37,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def until_orphaned(pipe: IO[str]) -> None:
-    """Wait, as a worker, until there is no supervisor any more."""
+    """Wait, as a worker, until the supervisor is gone."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), pipe
@@ -49,16 +52,16 @@ async def until_orphaned(pipe: IO[str]) -> None:
 
 
 class WorkerSupervisor:
-    """Keeps worker processes alive: one for each command."""
+    """Keeps one worker process running for each command."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
         self._commands = commands
         self.processes: dict[int, asyncio.subprocess.Process] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the workers until `stop` is set; returns when the last has ended.
+        """Run the workers until `stop` is set. Returns when the last has exited.
 
-        A cancelled supervisor kills them.
+        If cancelled, it kills them.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -74,7 +77,7 @@ class WorkerSupervisor:
             process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
             self.processes[number] = process
             if stop.is_set():
-                # The signal came before the process was known.
+                # The signal came before the process was registered.
                 process.terminate()
             code = await process.wait()
             del self.processes[number]
@@ -96,27 +99,45 @@ class WorkerSupervisor:
 
 
 _SAMPLE = re.compile(r"(?P<series>[^#\s{]+(?:\{.*\})?) (?P<value>[-+.0-9a-zA-Z]+)\Z")
-# All workers see the same objects, not more of them.
+# All workers see the same objects, so these are not summed.
 _SAME_FOR_ALL = frozenset(
-    ("elasti_resolver_services", "informer_objects", "reflector_last_resource_version")
+    (
+        "elasti_resolver_services",
+        "elasti_resolver_contested_ports_total",
+        "informer_objects",
+        "reflector_last_resource_version",
+    )
 )
-# Shorter than the second for which an operator waits.
+# Shorter than the operator's timeout of one second.
 _PATIENCE = 0.8
+_MAX_ANSWER = 256 << 20
 
 
 class WorkerUnreachable(Exception):
     """A worker did not answer."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Worker:
+    """A worker's Unix socket."""
+
+    path: str
+
+    async def connect(self, connection: Connection) -> None:
+        """Connect, and attach the connection. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: connection, self.path)
+
+
 class AggregateView:
-    """The view of all workers; an `AdminView`."""
+    """The `AdminView` of all workers together."""
 
     def __init__(self, sockets: Sequence[str], *, patience: float = _PATIENCE) -> None:
         self._sockets = sockets
-        self._timeout = aiohttp.ClientTimeout(total=patience)
+        self._patience = patience
 
     async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
-        """Add up what the workers see. Raises WorkerUnreachable."""
+        """Sum the workers' activity. Raises WorkerUnreachable."""
         query = activity_query(*key, hold=hold)
         answers = await self._get_all(ACTIVITY_PATH, query)
         reports = [
@@ -124,11 +145,11 @@ class AggregateView:
             for status, body in answers
             if status == 200
         ]
-        # Caches may differ for a moment: it is there if one worker knows it.
+        # Caches may differ for a moment: one worker that knows the Service is enough.
         return add_reports(reports) if reports else None
 
     async def readiness(self) -> Readiness:
-        """Return whether every worker is ready; what one of them doubts is reported once."""
+        """Return whether every worker is ready. Equal details are listed once."""
         lines: dict[str, None] = {}
         for number, path in enumerate(self._sockets):
             try:
@@ -142,7 +163,7 @@ class AggregateView:
         return Readiness(ok=True, text="\n".join(lines))
 
     async def metrics(self) -> bytes:
-        """Add up the workers' metrics. Raises WorkerUnreachable."""
+        """Sum the workers' metrics. Raises WorkerUnreachable."""
         answers = await self._get_all("/metrics", {})
         return add_metrics(body.decode() for _, body in answers).encode()
 
@@ -155,17 +176,20 @@ class AggregateView:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def _get(self, path: str, route: str, query: dict[str, str]) -> tuple[int, bytes]:
-        connector = aiohttp.UnixConnector(path, force_close=True)
+        target = f"{route}?{urlencode(query)}" if query else route
+        request = request_bytes("GET", target, (("Host", "worker"), ("Connection", "close")), None)
         try:
-            async with aiohttp.ClientSession(connector=connector, timeout=self._timeout) as session:
-                async with session.get(f"http://worker{route}", params=query) as answer:
-                    return answer.status, await answer.read()
-        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            async with (
+                HttpClient(keep=0.0) as http,
+                http.exchange(_Worker(path), request, timeout=self._patience) as answer,
+            ):
+                return answer.status, await answer.body(limit=_MAX_ANSWER)
+        except (OSError, FramingError, AnswerTooLong) as error:
             raise WorkerUnreachable(str(error) or type(error).__name__) from error
 
 
 def add_reports(reports: Sequence[ActivityReport]) -> ActivityReport:
-    """Add up: counts are summed, the youngest arrival counts."""
+    """Sum reports; the most recent arrival counts."""
     ages = [r.last_arrival_age for r in reports if r.last_arrival_age is not None]
     return ActivityReport(
         held=sum(report.held for report in reports),
@@ -175,7 +199,7 @@ def add_reports(reports: Sequence[ActivityReport]) -> ActivityReport:
 
 
 def add_metrics(texts: Iterable[str]) -> str:
-    """Add up expositions series by series; what belongs to one name stays together."""
+    """Sum expositions by series, and keep each metric family together."""
     families: dict[str, tuple[list[str], dict[str, float]]] = {}
     for text in texts:
         comments: list[str] = []

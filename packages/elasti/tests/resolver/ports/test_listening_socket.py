@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from structlog.testing import capture_logs
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
+from tests.resolver.proxy.rig import Rig
 from tests.resolver.support import SETTLE, HttpPod, free_port, get, worker
 
 from elasti.api.wire import WakeOutcome
@@ -21,6 +24,7 @@ from elasti.resolver.ports.listening_socket import (
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.limits import Limits
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -38,17 +42,17 @@ def _as_many_descriptors_as_the_program_takes() -> None:
 
 
 class Crowd(threading.Thread):
-    """Connects as fast as it can without a word, until it is refused, enough, or told to stop."""
+    """Connects as fast as it can without sending a byte, until it is refused, has enough, or is stopped."""
 
     def __init__(self, port: int, *, pause: float = 0.0) -> None:
         super().__init__()
         self._port, self._pause = port, pause
         self.connected: list[socket.socket] = []
         self.refused = False
-        self.told = threading.Event()
+        self.stopped = threading.Event()
 
     def run(self) -> None:
-        while len(self.connected) < MOST and not self.told.wait(self._pause):
+        while len(self.connected) < MOST and not self.stopped.wait(self._pause):
             try:
                 found = socket.create_connection(("127.0.0.1", self._port), timeout=30)
             except OSError:
@@ -140,7 +144,7 @@ async def test_a_leaving_worker_resets_and_refuses_no_connection():
                 assert await second.leave()
                 seen = len(crowd.connected)
                 await arrived(crowd, seen + 20)
-                crowd.told.set()
+                crowd.stopped.set()
                 await asyncio.to_thread(crowd.join)
                 assert await crowd.speak() == []
             assert not crowd.refused
@@ -255,7 +259,7 @@ async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
         )
         await arrived(crowd, len(crowd.connected) + 20)
         await resolver.listeners.settled()
-        crowd.told.set()
+        crowd.stopped.set()
         await asyncio.to_thread(crowd.join)
         assert resolver.listeners._open[port] is listener
         assert not crowd.refused
@@ -270,7 +274,7 @@ async def test_a_crowd_is_accepted_a_few_in_a_turn_of_the_loop():
             turns[-1] += 1
 
     sock = bound_socket("127.0.0.1", 0, reuse_port=False)
-    server = Acceptor(Counted, sock)
+    server = Acceptor(lambda _client: Counted(), sock)
     with contextlib.ExitStack() as stack:
         for _ in range(300):
             stack.enter_context(socket.create_connection(sock.getsockname()))
@@ -280,3 +284,36 @@ async def test_a_crowd_is_accepted_a_few_in_a_turn_of_the_loop():
             turns.append(0)
         assert 0 < max(turns) <= 70
         server.close()
+
+
+class FullLoop:
+    """The running loop, which takes no more sockets: the kernel watches as many as the user may have."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+    async def connect_accepted_socket(self, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("admits", [True, False])
+async def test_a_connection_that_the_loop_cannot_take_leaves_nothing_behind(admits):
+    limits = Limits(max_clients=10 if admits else 0)
+    async with Rig(limits=limits) as rig:
+        sock = bound_socket("127.0.0.1", 0, reuse_port=False)
+        acceptor = Acceptor(rig.handler, sock)
+        acceptor._loop = cast("asyncio.AbstractEventLoop", FullLoop())
+        with capture_logs() as logs:
+            reader, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1])
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+            await eventually(lambda: rig.handler.connections == 0)
+        assert rig.handler.clients.used == rig.path.refusals.waiting == 0
+        assert [(line["event"], line["error"]) for line in logs] == [
+            ("a connection could not be opened", "[Errno 28] No space left on device")
+        ]
+        acceptor.close()

@@ -13,7 +13,7 @@ from tests.resolver.support import HttpPod, get, held, worker
 
 from elasti.api.wire import PROBE_PATH, WakeOutcome
 from elasti.resolver.ports import shared_port
-from elasti.resolver.ports.shared_port import SharedConnection
+from elasti.resolver.ports.shared_port import SharedConnection, SharedPort
 from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
 from elasti.resolver.proxy.h2.held import HeldFrames
 from elasti.resolver.proxy.port_handler import DataPath
@@ -179,9 +179,9 @@ def test_no_byte_is_parsed_twice(monkeypatch, step):
     for sent in (wire, head):
         share = path.quotas.clients.share()
         assert share.take()
-        nowhere: Any = None
+        nothing: Any = None
         connection = SharedConnection(
-            router=nowhere,
+            router=SharedPort(path=path, registry=nothing, rules=nothing),
             sweeper=path.sweeper,
             reads=path.buffer,
             share=share,

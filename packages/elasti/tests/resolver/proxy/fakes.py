@@ -10,8 +10,8 @@ from tests.resolver.proxy.memory_upstream import MemoryUpstream
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
-from elasti.resolver.proxy.upstream.pod_connection import PodConnection
-from elasti.resolver.proxy.upstream.pool import PodPool, UpstreamPool
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection, PodPool
+from elasti.resolver.proxy.upstream.pool import UpstreamPool
 
 POD = UpstreamAddress("192.0.2.1", 80)
 
@@ -49,6 +49,9 @@ class FakeTransport:
 
     abort = close
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.closing
 
@@ -60,6 +63,9 @@ class FakeTransport:
 
     def set_protocol(self, protocol) -> None:
         self.protocol = protocol
+
+    def get_protocol(self):
+        return self.protocol
 
     def get_extra_info(self, name: str):
         return {"peername": ("192.0.2.7", 1234), "socket": FakeSocket()}.get(name)

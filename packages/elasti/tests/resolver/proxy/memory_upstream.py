@@ -10,6 +10,7 @@ from elasti.resolver.proxy.upstream.interface import (
     LocalAnswer,
     Refusal,
     RequestFacts,
+    TcpWake,
     UpstreamAddress,
     WaitingPage,
 )
@@ -29,6 +30,9 @@ class MemoryUpstream:
         self.refusals: list[UpstreamAddress] = []
         self.stepping_aside = False
         self.page: WaitingPage | None = None
+        self.tcp_wake: TcpWake = "Connect"
+        self.ignored_by: list[str] = []
+        self.detail = ""
         self.statistics = TrafficStatistics()
         self.rule: Callable[[RequestFacts], LocalAnswer | None] = lambda _: None
 
@@ -52,6 +56,12 @@ class MemoryUpstream:
 
     def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
         return self.rule(asked)
+
+    def explain(self, refusal: Refusal) -> str:
+        return refusal.message + self.detail
+
+    def ignored(self, rule: str) -> None:
+        self.ignored_by.append(rule)
 
     def arrived(self, now: float) -> None:
         self.arrivals += 1

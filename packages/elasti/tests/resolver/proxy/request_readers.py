@@ -23,11 +23,11 @@ def assert_both_read_the_same(wire: bytes) -> None:
 Request = tuple[bytes, bytes, bytes]
 
 
-def read_by_h11(wire: bytes) -> list[Request]:
-    """Return the whole requests that h11 finds. Raises where something is no request."""
+def read_by_h11(wire: bytes, found: list[Request] | None = None) -> list[Request]:
+    """Return the whole requests that h11 finds, in `found`. Raises where something is no request."""
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(wire)
-    found: list[Request] = []
+    found = [] if found is None else found
     line, body = (b"", b""), b""
     while True:
         event = connection.next_event()

@@ -1,4 +1,4 @@
-"""A data path on real sockets, pods that do as they are told, and clients of bytes."""
+"""A data path on real sockets, scripted pods, and clients that send raw bytes."""
 
 from __future__ import annotations
 

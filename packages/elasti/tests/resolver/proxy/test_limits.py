@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from ipaddress import ip_network
 
 import pytest
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
-from tests.resolver.proxy.rig import Rig, hello, read_request
+from tests.resolver.proxy.rig import HOST, Rig, hello, read_request
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.quota import ClientAddresses
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from tests.waiting import eventually
 
@@ -165,14 +167,26 @@ async def test_a_client_that_does_not_read_is_cut():
         assert 300 <= now() <= 310
 
 
+def proves_parallel(rig: Rig) -> None:
+    """Let the pod be known to serve several connections at once."""
+    (known,) = rig.path.pool._pod_pools.values()
+    known.parallel.proven = True
+
+
 @pytest.mark.virtual_time
-async def test_idle_connections_to_pods_are_closed_by_age(rig):
+@pytest.mark.parametrize("proven", [False, True])
+async def test_idle_connections_to_pods_are_closed_by_age(rig, proven):
     pod = await rig.pod(hello)
     client = await rig.connect()
     client.get()
     await client.response()
+    if proven:
+        proves_parallel(rig)
+    await asyncio.sleep(0.5)
     assert rig.handler.pods.used == 1
-    await asyncio.sleep(33)
+    await asyncio.sleep(3)
+    assert rig.handler.pods.used == proven
+    await asyncio.sleep(30)
     assert rig.handler.pods.used == 0
     client.get()
     await client.response()
@@ -188,6 +202,7 @@ async def test_a_request_that_cannot_be_repeated_takes_only_a_warm_connection(ri
         client.send(post)
         await client.response()
     assert pod.connections == 1
+    proves_parallel(rig)
     await asyncio.sleep(5)
     client.get()
     await client.response()
@@ -202,16 +217,16 @@ async def test_a_request_that_cannot_be_repeated_takes_only_a_warm_connection(ri
 
 
 async def test_a_port_with_too_many_connections_says_so_and_others_are_served():
-    limits = Limits(max_clients=10, reserved_clients=3)
+    limits = Limits(max_clients=12, reserved_clients=3)
     async with Rig(limits=limits) as rig:
         await rig.pod(hello)
         other_target = MemoryUpstream(*rig.upstream.pods)
         other = rig.path.handler(other_target, PortProtocol.HTTP)
         port = await rig.listen(other)
-        greedy = [await rig.connect() for _ in range(12)]
-        await eventually(lambda: rig.statistics.connections + rig.statistics.refused == 12)
-        assert rig.statistics.connections == 7
-        for client in greedy[7:]:
+        greedy = [await rig.connect() for _ in range(14)]
+        await eventually(lambda: rig.statistics.connections + rig.statistics.refused == 14)
+        assert rig.statistics.connections == 9
+        for client in greedy[9:]:
             status, head, body = await client.response()
             assert status == 503
             assert b"Retry-After" in head
@@ -221,11 +236,96 @@ async def test_a_port_with_too_many_connections_says_so_and_others_are_served():
         modest.get()
         assert (await modest.response())[0] == 200
         await greedy[0].aclose()
-        await eventually(lambda: rig.statistics.connections == 6)
+        await eventually(lambda: rig.statistics.connections == 8)
         late = await rig.connect()
         late.get()
         assert (await late.response())[0] == 200
         other.close()
+
+
+@pytest.mark.parametrize("state", ["silent", "idle", "held"])
+async def test_the_youngest_of_the_largest_service_end_for_one_that_has_few(state):
+    async with Rig(limits=Limits(max_clients=120, reserved_clients=4)) as rig:
+        pod = await rig.pod(hello)
+        other = rig.path.handler(MemoryUpstream(*rig.upstream.pods), PortProtocol.HTTP)
+        port = await rig.listen(other)
+        if state == "held":
+            rig.upstream.pods.clear()
+        greedy = []
+        for _ in range(113):
+            client = await rig.connect()
+            if state != "silent":
+                client.get()
+            if state == "idle":
+                assert (await client.response())[0] == 200
+            greedy.append(client)
+        await eventually(lambda: rig.statistics.connections == 113)
+        if state == "held":
+            await rig.held(113)
+        for _ in range(15):
+            modest = await rig.connect(port)
+            modest.get()
+            assert (await modest.response())[0] == 200
+        assert other.connections == 15
+        ended = rig.statistics.refused
+        assert ended >= 15 - 4 - 3
+        for client in greedy[-ended:]:
+            if state == "held":
+                assert (await client.response())[0] == 503
+            assert await client.rest() == b""
+        # The others go on.
+        rig.upstream.release(pod.address)
+        if state != "held":
+            greedy[0].get()
+        assert (await greedy[0].response())[0] == 200
+        other.close()
+
+
+async def test_a_client_address_has_so_many_connections_and_others_have_theirs():
+    limits = Limits(max_per_client=5, unlimited_clients=(ip_network("127.0.0.9"),))
+    async with Rig(limits=limits) as rig:
+        await rig.pod(hello)
+
+        async def status(address: str, port: int = rig.port) -> int:
+            reader, writer = await asyncio.open_connection(HOST, port, local_addr=(address, 0))
+            writers.append(writer)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            return int((await reader.readuntil(b"\r\n"))[9:12])
+
+        writers: list[asyncio.StreamWriter] = []
+        assert [await status("127.0.0.2") for _ in range(7)] == [200] * 5 + [503] * 2
+        assert [await status("127.0.0.3") for _ in range(2)] == [200] * 2
+        assert [await status("127.0.0.9") for _ in range(7)] == [200] * 7
+        other = rig.path.handler(MemoryUpstream(*rig.upstream.pods), PortProtocol.HTTP)
+        port = await rig.listen(other)
+        few = [await status("127.0.0.2", port) for _ in range(6)]
+        assert few == [200] * 4 + [503] * 2, "a Service can be woken from any address"
+        other.close()
+        for writer in writers[:3]:
+            writer.close()
+        await eventually(lambda: rig.statistics.connections == 5 + 2 + 7 - 3)
+        assert [await status("127.0.0.2") for _ in range(4)] == [200] * 3 + [503]
+        for writer in writers:
+            writer.close()
+        await eventually(lambda: not rig.path.addresses._counts)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "keys"),
+    [
+        (["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.1", "10.0.0.2"]),
+        (["2001:db8::1", "2001:db8::2:0:0:1"], ["2001:db8::/64", "2001:db8::/64"]),
+        (["2001:db8:0:1::1", "fe80::1%eth0"], ["2001:db8:0:1::/64", "fe80::/64"]),
+        (["192.168.1.9", "::ffff:192.168.1.9", "fd00::7", "nonsense", ""], [""] * 5),
+    ],
+)
+def test_clients_count_by_address_or_by_the_network_of_a_host(addresses, keys):
+    exempt = (ip_network("192.168.0.0/16"), ip_network("fd00::/8"))
+    clients = ClientAddresses(most=1, exempt=exempt)
+    assert [clients.add(address) for address in addresses] == keys
+    for key in keys:
+        clients.remove(key)
+    assert not clients._counts
 
 
 async def test_a_tcp_port_with_too_many_connections_closes():
@@ -322,14 +422,14 @@ async def test_a_connection_counts_before_its_transport_is_there(rig):
 
 
 async def test_the_ports_of_a_service_share_what_it_may_have():
-    async with Rig(limits=Limits(max_clients=10, reserved_clients=3)) as rig:
+    async with Rig(limits=Limits(max_clients=12, reserved_clients=3)) as rig:
         await rig.pod(hello)
         ports = [
             rig.path.handler(MemoryUpstream(*rig.upstream.pods), PortProtocol.HTTP, owner="web")
             for _ in range(3)
         ]
         assert len({handler.clients for handler in ports}) == 1
-        assert rig.path.quotas.clients.free == 10 - 2 * 3
+        assert rig.path.quotas.clients.free == 12 - 2 * 3
         for number, handler in enumerate(ports):
             client = await rig.connect(await rig.listen(handler))
             client.get(f"/{number}")
@@ -337,7 +437,7 @@ async def test_the_ports_of_a_service_share_what_it_may_have():
         assert ports[0].clients.used == 3
         for handler in ports:
             handler.close()
-        await eventually(lambda: rig.path.quotas.clients.free == 10 - 3)
+        await eventually(lambda: rig.path.quotas.clients.free == 12 - 3)
 
 
 async def test_in_a_flood_refused_connections_are_not_lingered_for():

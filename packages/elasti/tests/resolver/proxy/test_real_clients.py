@@ -82,7 +82,7 @@ async def test_curl_that_gives_up_while_held_leaves_the_queue(rig):
     await eventually(lambda: rig.statistics.connections == 0)
 
 
-async def test_curl_hears_why_it_was_not_served(rig):
+async def test_curl_learns_why_it_was_not_served(rig):
     asking = asyncio.create_task(curl(rig, "/", "-i"))
     await rig.held()
     rig.upstream.refuse_all(Refusal.TIMEOUT)
@@ -92,7 +92,7 @@ async def test_curl_hears_why_it_was_not_served(rig):
     assert b"did not wake in time" in answer
 
 
-async def test_curl_hears_it_over_h2_too(rig):
+async def test_curl_learns_it_over_h2_too(rig):
     asking = asyncio.create_task(curl(rig, "/", "-i", "--http2-prior-knowledge"))
     await rig.held()
     rig.upstream.refuse_all(Refusal.TIMEOUT)

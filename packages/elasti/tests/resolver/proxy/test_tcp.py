@@ -20,6 +20,11 @@ async def speaks_first(pod, reader, writer):
     writer.write(b"221 bye\r\n")
 
 
+async def hello_bytes(pod, reader, writer):
+    while data := await reader.read(1024):
+        writer.write(data)
+
+
 @pytest.fixture(params=[PortProtocol.TCP, PortProtocol.DETECT])
 async def tcp(request):
     async with Rig(protocol=request.param) as rig:
@@ -92,7 +97,78 @@ async def test_a_port_scan_does_not_wake(tcp):
     assert (tcp.upstream.arrivals, tcp.upstream.waiting) == (0, [])
 
 
-async def test_a_port_scan_is_no_use_while_pods_answer(tcp):
+PROXY_1 = b"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n"
+PROXY_2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("header", [PROXY_1, PROXY_2, PROXY_2[:14]], ids=["1", "2", "part"])
+async def test_a_check_that_sends_a_proxy_header_does_not_wake(tcp, header):
+    client = await tcp.connect()
+    client.send(header)
+    await asyncio.sleep(0.5)
+    await client.aclose()
+    await asyncio.sleep(5)
+    assert (tcp.upstream.arrivals, tcp.upstream.waiting) == (0, [])
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("header", [PROXY_1, PROXY_2])
+async def test_a_client_behind_a_proxy_header_wakes_and_its_header_arrives(tcp, header):
+    pod = await tcp.pod(hello_bytes, ready=False)
+    patient, speaks = await tcp.connect(), await tcp.connect()
+    for client in (patient, speaks):
+        client.send(header)
+    await asyncio.sleep(0.1)
+    speaks.send(b"x")
+    await tcp.held()
+    await asyncio.sleep(1)
+    await tcp.held(2)
+    tcp.upstream.release(pod.address)
+    assert await speaks.read(len(header) + 1) == header + b"x"
+    assert await patient.read(len(header)) == header
+
+
+@pytest.mark.parametrize("header", [PROXY_1, PROXY_2])
+async def test_a_check_with_a_proxy_header_does_not_count_as_use_while_pods_answer(tcp, header):
+    await tcp.pod(hello_bytes)
+    client = await tcp.connect()
+    client.send(header)
+    assert await client.read(len(header)) == header
+    await client.aclose()
+    await eventually(lambda: tcp.statistics.connections == 0)
+    assert tcp.upstream.arrivals == 0
+
+
+async def test_with_first_byte_silence_does_not_wake(tcp):
+    await tcp.pod(speaks_first, ready=False)
+    tcp.upstream.tcp_wake = "FirstByte"
+    client = await tcp.connect()
+    await asyncio.sleep(1.2)
+    assert (tcp.upstream.arrivals, tcp.upstream.waiting) == (0, [])
+    client.send(b"x")
+    await tcp.held()
+    assert tcp.upstream.arrivals == 1
+
+
+async def test_with_protocol_only_a_message_wakes(tcp):
+    await tcp.pod(speaks_first, ready=False)
+    tcp.upstream.tcp_wake = "Protocol"
+    scan = await tcp.connect()
+    scan.send(b"\x00\x00scan\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await scan.rest()
+    assert (tcp.upstream.arrivals, tcp.upstream.ignored_by) == (0, ["tcp"])
+    client = await tcp.connect()
+    client.send(b"*1\r\n")
+    await asyncio.sleep(0.05)
+    assert tcp.upstream.arrivals == 0
+    client.send(b"$4\r\nPING\r\n")
+    await tcp.held()
+    assert tcp.upstream.arrivals == 1
+
+
+async def test_a_port_scan_does_not_count_as_use_while_pods_answer(tcp):
     await tcp.pod(speaks_first)
     client = await tcp.connect()
     await client.read(13)
@@ -258,7 +334,7 @@ async def test_a_tls_client_that_closes_while_it_is_held_leaves_the_queue(protoc
         await rig.held(0)
 
 
-async def test_a_client_that_spoke_and_sends_no_more_waits_for_its_answer(tcp):
+async def test_a_half_closed_client_still_gets_its_answer(tcp):
     pod = await tcp.pod(speaks_first, ready=False)
     client = await tcp.connect()
     client.send(b"once\r\n")

@@ -16,9 +16,10 @@ from tests.resolver.support import free_port, held, worker
 from tests.resolver.traffic import served
 
 from elasti.api.wire import WakeOutcome
-from elasti.resolver.projections import ServiceKey
+from elasti.resolver.projections import DatabaseKind, ServiceKey
+from elasti.resolver.readiness import prober
 from elasti.resolver.readiness.checks import NetworkChecks
-from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe
+from elasti.resolver.readiness.plan import PlannedProbe
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -229,3 +230,43 @@ async def test_a_database_that_says_it_serves_needs_no_ready():
         assert held(resolver, "db") == 1
         recovering.clear()
         assert await asyncio.wait_for(reader.readexactly(1), 30) == b"R"
+
+
+@pytest.mark.parametrize("probe", ["Auto", "Protocol"])
+async def test_a_ready_database_that_says_it_starts_gets_no_client(probe):
+    recovering = [True]
+    asked = 0
+
+    def is_recovering() -> bool:
+        nonlocal asked
+        asked += 1
+        return bool(recovering)
+
+    async with sleeping_database(Recovering(is_recovering), probe) as (resolver, listed, reader):
+        listed(ready=True)
+        before = asked
+        await eventually(lambda: asked > before + 2, timeout=30, every=0.005)
+        assert held(resolver, "db") == 1
+        recovering.clear()
+        assert await asyncio.wait_for(reader.readexactly(1), 30) == b"R"
+
+
+async def test_a_ready_database_is_believed_after_a_while(monkeypatch):
+    monkeypatch.setattr(prober, "LONGEST_DOUBT", 0.2)
+    async with sleeping_database(Recovering(), "Auto") as (_, listed, reader):
+        listed(ready=True)
+        assert await asyncio.wait_for(reader.readexactly(1), 30) == b"E"
+
+
+async def test_a_ready_pod_that_only_has_a_databases_port_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(prober, "LONGEST_DOUBT", 3600.0)
+
+    class Other(Recovering):
+        async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(1)
+            writer.write(b"220 mail.example.com\r\n")
+            await writer.drain()
+
+    async with sleeping_database(Other(), "Auto") as (_, listed, reader):
+        listed(ready=True)
+        assert await asyncio.wait_for(reader.readexactly(3), 30) == b"220"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.resolver.cluster import pod
 
+from elasti.resolver.projections import DatabaseKind
 from elasti.resolver.readiness.plan import (
-    DatabaseKind,
     PlannedProbe,
     ProbePlan,
     ReadinessFacts,

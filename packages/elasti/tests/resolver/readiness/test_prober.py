@@ -6,11 +6,18 @@ import asyncio
 
 import pytest
 
-from elasti.resolver.projections import PodName
+from elasti.resolver.projections import DatabaseKind, PodName
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import Reachability
-from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe, ProbePlan
-from elasti.resolver.readiness.prober import INTERVAL, MOST_AT_ONCE, Prober, ProbeTarget
+from elasti.resolver.readiness.plan import PlannedProbe, ProbePlan
+from elasti.resolver.readiness.prober import (
+    FIRST_INTERVAL,
+    INTERVAL,
+    MOST_AT_ONCE,
+    OVERLAP,
+    Prober,
+    ProbeTarget,
+)
 from kubeloop.objects.core import GrpcAction, HttpGetAction, TcpSocketAction
 
 pytestmark = pytest.mark.virtual_time
@@ -81,9 +88,30 @@ class ProberRig:
 
 async def test_auto_without_probes_releases_at_the_first_accepted_connection():
     rig = ProberRig(accepts=1.01)
-    assert await rig.probe() == [(POD, 1.025)]
-    assert rig.connects[:3] == [0.0, INTERVAL, 2 * INTERVAL]
+    assert (await rig.probe())[0][1] == pytest.approx(1.01, abs=0.006)
+    assert rig.connects[:3] == pytest.approx([0.0, FIRST_INTERVAL, 2 * FIRST_INTERVAL])
     assert rig.plans_read == 1
+
+
+async def test_a_pod_that_takes_long_is_tried_less_often():
+    rig = ProberRig(accepts=30.0)
+    await rig.probe()
+    assert rig.connects[-1] - rig.connects[-2] == pytest.approx(INTERVAL)
+    assert len(rig.connects) < 2_000
+
+
+async def test_a_dropped_first_packet_does_not_cost_a_second(monkeypatch):
+    rig, connect = ProberRig(accepts=0.05), ProberRig.connect
+
+    async def dropping(self, *address, **limits):
+        if not self.connects:
+            self.connects.append(0.0)
+            await asyncio.sleep(1.0)
+            return Reachability.UNREACHABLE
+        return await connect(self, *address, **limits)
+
+    monkeypatch.setattr(ProberRig, "connect", dropping)
+    assert (await rig.probe())[0][1] == pytest.approx(OVERLAP, abs=0.01)
 
 
 async def test_auto_asks_an_http_probe_until_it_passes():
@@ -159,10 +187,10 @@ async def test_auto_leaves_an_endpoint_without_a_pod_to_kubernetes():
     assert await rig.probe(pod=None) == []
 
 
-async def test_an_unreachable_pod_is_tried_one_attempt_at_a_time():
+async def test_an_unreachable_pod_is_tried_two_attempts_at_a_time():
     rig = ProberRig(unreachable=True)
     assert await rig.probe(seconds=10.0) == []
-    assert len(rig.connects) == 10
+    assert len(rig.connects) == 20
 
 
 async def test_tcp_releases_at_the_first_accepted_connection_and_reads_no_pod():
@@ -210,6 +238,6 @@ async def test_only_so_many_pods_are_looked_at_at_once():
     rig = ProberRig(accepts=99.0)
     pods = {UpstreamAddress(f"10.0.1.{n}", 80): ProbeTarget("TCP") for n in range(200)}
     rig.prober.set_targets(pods)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.004)
     assert len(rig.connects) == MOST_AT_ONCE
     await rig.prober.aclose()

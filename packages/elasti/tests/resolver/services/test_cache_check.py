@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.resolver.cluster import FakeCluster, endpoint
 
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.resolver.metrics import Readiness, WorkerView
 from elasti.resolver.ports.claims import PortClaims
 from elasti.resolver.projections import ServiceKey
@@ -66,9 +66,9 @@ class RegistryRig:
         self.registry = ServiceRegistry(factories=[self.factory], deps=deps, claims=claims)
         self.check = CacheCheck(cast("Client", self.cluster), self.registry)
 
-    async def wake(self, _key, *, count, client=""):
+    async def wake(self, _key, *, count, client="", wake_id=""):
         assert count
-        return WakeOutcome.SCALING
+        return IncomingReply(WakeOutcome.SCALING)
 
     async def owns(self, _pod, _address):
         return True
@@ -94,6 +94,7 @@ class RegistryRig:
         view = WorkerView(
             registry=self.registry,
             shared=unused,
+            listeners=unused,
             operator=unused,
             unready=lambda: "",
             library=self.library,
@@ -102,7 +103,9 @@ class RegistryRig:
 
     @property
     def watches(self) -> int:
-        return len(self.cluster.slices.watch_requests)
+        """How many were opened, without the probes of a silent one."""
+        requests = self.cluster.slices.watch_requests
+        return sum(request.options.timeout_seconds > 1 for request in requests)
 
 
 @contextlib.asynccontextmanager

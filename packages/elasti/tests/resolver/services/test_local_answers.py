@@ -7,21 +7,11 @@ import time
 
 import msgspec
 import pytest
+from tests.resolver.services.service_rig import Asked
 
 from elasti.api.types import ProbeResponse
 from elasti.resolver.proxy.upstream.interface import LocalAnswer
 from elasti.resolver.services.local_answers import LocalAnswerRules
-
-
-class Asked:
-    def __init__(self, target="/", method="GET", **fields):
-        self.target = target.encode()
-        self.method = method.encode()
-        self.host = b"web"
-        self._fields = {name.replace("_", "-"): value.encode() for name, value in fields.items()}
-
-    def field(self, name):
-        return self._fields.get(name.decode())
 
 
 def rules(*specs):

@@ -53,11 +53,11 @@ async def test_a_wake_request_passes_a_replica_that_is_lost_within_a_second():
             client = OperatorClient(url=dead, replicas=lambda: [dead, living])
             async with client:
                 began = loop.time()
-                assert await client.wake(KEY, count=1) is WakeOutcome.SCALING
+                assert (await client.wake(KEY, count=1)).outcome is WakeOutcome.SCALING
                 # The goal is three seconds from the request to the scale that is written.
                 assert loop.time() - began < 2.0
                 began = loop.time()
-                assert await client.wake(KEY, count=1) is WakeOutcome.SCALING
+                assert (await client.wake(KEY, count=1)).outcome is WakeOutcome.SCALING
                 assert loop.time() - began < 0.4, "the replica that answered is asked first"
     assert asked == ["web", "web"]
     assert (client.answered, client.failed) == (2, 0)
@@ -71,9 +71,9 @@ async def test_a_replica_that_cannot_act_or_refuses_makes_room_at_once():
         replicas = [refusing(), cannot, can]
         async with OperatorClient(url=refusing(), replicas=lambda: replicas) as client:
             async with asyncio.timeout(5):
-                assert await client.wake(KEY, count=1) is WakeOutcome.ALREADY_UP
+                assert (await client.wake(KEY, count=1)).outcome is WakeOutcome.ALREADY_UP
         async with OperatorClient(url=refusing(), replicas=lambda: replicas[:2]) as client:
-            assert await client.wake(KEY, count=1) is WakeOutcome.UNAVAILABLE
+            assert (await client.wake(KEY, count=1)).outcome is WakeOutcome.UNAVAILABLE
 
 
 async def test_the_leader_is_found_and_asked_first():
@@ -128,7 +128,7 @@ async def test_unknown_replicas_are_called_through_their_service_again():
         return WakeOutcome.SCALING if asked == 2 else WakeOutcome.UNAVAILABLE
 
     async with fake_operator(on_wake) as url, OperatorClient(url=url) as client:
-        assert await client.wake(KEY, count=1) is WakeOutcome.SCALING
+        assert (await client.wake(KEY, count=1)).outcome is WakeOutcome.SCALING
 
 
 @pytest.mark.virtual_time

@@ -11,11 +11,12 @@ import pytest
 
 from elasti.api.defaults import MAX_PAGE_BYTES
 from elasti.api.types import PageConfigMap, PageSpec, PageTemplate, WakeSpec
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from elasti.resolver.projections import ListedEndpoint, PodName, ServiceKey
 from elasti.resolver.proxy.upstream.interface import Stage, UpstreamAddress
 from elasti.resolver.readiness.plan import ProbePlan
-from elasti.resolver.services.page import PageSource, filled, is_navigation
+from elasti.resolver.services.page import filled, is_navigation
+from elasti.resolver.services.page_source import PageSource
 from elasti.resolver.services.service import ServiceDeps, WakeableService
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.objects.meta import SlimMeta
@@ -72,8 +73,20 @@ class Rig:
     def __init__(self, outcome=WakeOutcome.SCALING, source=None, **page):
         self.outcome = outcome
         unused: Any = None  # with probe: Ready nothing is probed
-        deps = ServiceDeps(checks=unused, pods=self, operator=self, durable=self, pages=source)
-        self.service = WakeableService(ServiceKey("shop", "web"), deps=deps)
+        self.services: dict[Any, Any] = {}
+        deps = ServiceDeps(
+            checks=unused,
+            pods=self,
+            operator=self,
+            durable=self,
+            pages=source,
+            find=self.services.get,
+        )
+        for name in ("web", "pg"):
+            key = ServiceKey("shop", name)
+            self.services[key] = WakeableService(key, deps=deps)
+        self.service, self.database = self.services.values()
+        self.parts: tuple[WakePart, ...] = ()
         self.wakes = 0
         spec = WakeSpec(page=PageSpec(mode="Auto", **page), probe="Ready")
         self.service.configure(wake=spec, responses=())
@@ -81,9 +94,9 @@ class Rig:
         assert self.port.page is not None
         self.page = self.port.page
 
-    async def wake(self, key, *, count, client):
+    async def wake(self, key, *, count, client, wake_id):
         self.wakes += 1
-        return self.outcome
+        return IncomingReply(self.outcome, parts=self.parts)
 
     async def write(self, key):
         """The durable request."""
@@ -100,7 +113,7 @@ class Rig:
         self.service.set_endpoints({"http": {POD: listed}})
         await asyncio.sleep(0.01)
 
-    def told(self, stage=None):
+    def line(self, stage=None):
         return msgspec.json.decode(self.page.line(stage))
 
     def shown(self):
@@ -134,7 +147,28 @@ async def test_stages_follow_the_wake_up():
     await rig.list_pod(ready=False)
     assert rig.page.stage() is Stage.STARTING
     await rig.list_pod(ready=True)
-    assert rig.told() == {"stage": "ready", "text": "Ready", "reference": ""}
+    assert rig.line() == {"stage": "ready", "text": "Ready", "reference": "", "parts": []}
+    await rig.service.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_each_part_of_a_wake_up_has_a_row():
+    rig = Rig(require_click=True)
+    rig.parts = (WakePart("post<gres", "pg"), WakePart("web", "web", (0,)))
+    empty = '<ul class="parts" data-elasti="parts"></ul>'
+    assert empty in rig.shown()[2]
+    waiter = Waiter()
+    rig.port.wait(waiter)
+    await asyncio.sleep(0.5)
+    assert rig.line()["parts"] == [["post<gres", "starting"], ["web", "waiting"]]
+    assert rig.page.stage() is Stage.ASKED, "there is nothing yet to find a place for"
+    rig.database.set_endpoints({"": {POD: ListedEndpoint(True, PodName("shop", "pg", "u"))}})
+    assert rig.line()["parts"] == [["post<gres", "ready"], ["web", "starting"]]
+    assert rig.page.stage() is Stage.PLACED
+    rows = '<li data-state="ready">post&lt;gres: ready</li><li data-state="starting">web: starting</li>'
+    assert empty.replace("></", f">{rows}</") in rig.shown()[2]
+    rig.port.leave(waiter)
+    assert rig.line()["parts"] == [], "what sleeps has not begun to wake"
     await rig.service.aclose()
 
 
@@ -145,14 +179,97 @@ async def test_an_operator_that_cannot_act_for_long_is_a_failure(log_output):
     await asyncio.sleep(5)
     assert rig.page.stage() is not Stage.FAILED
     await asyncio.sleep(10)
-    told = rig.told()
-    assert told["stage"] == "failed"
-    (line,) = [line for line in log_output if line["event"].startswith("target cannot start")]
-    assert (line["service"], line["reference"]) == ("shop/web", told["reference"])
-    assert line["reason"] not in str(told)
+    line = rig.line()
+    assert line["stage"] == "failed"
+    (entry,) = [entry for entry in log_output if entry["event"].startswith("target cannot start")]
+    assert (entry["service"], entry["reference"]) == ("shop/web", line["reference"])
+    assert entry["reason"] not in str(line)
     rig.outcome = WakeOutcome.SCALING
     await asyncio.sleep(100)
     assert rig.page.stage() is Stage.PLACED
+    await rig.service.aclose()
+
+
+async def fail_once(rig):
+    """A client waits for a pod in vain; the open page hears of it."""
+    waiter = Waiter()
+    rig.port.wait(waiter)
+    await asyncio.sleep(0.5)
+    assert rig.line(Stage.FAILED)["reference"]
+    assert rig.page.stage() is Stage.FAILED
+    return waiter
+
+
+@pytest.mark.virtual_time
+async def test_a_failure_is_forgotten_once_a_pod_serves():
+    rig = Rig(require_click=True)
+    waiter = await fail_once(rig)
+    await rig.list_pod(ready=True)
+    rig.service.set_endpoints({})
+    rig.port.leave(waiter)
+    assert rig.page.stage() is Stage.ASLEEP
+    assert rig.page.after == 0
+    _, fields, body = rig.shown()
+    assert fields["X-Elasti-State"] == "asleep"
+    assert 'data-click="true"' in body
+    # Nor does it come back with the next wake-up.
+    rig.port.wait(Waiter())
+    assert rig.page.stage() is Stage.PLACED
+    assert rig.line()["reference"] == ""
+    await rig.service.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_a_failure_does_not_wake_without_the_click():
+    rig = Rig(require_click=True)
+    waiter = await fail_once(rig)
+    rig.port.leave(waiter)
+    assert rig.page.after == 0
+    assert 'data-click="true"' in rig.shown()[2]
+    # Those who click see at once that it failed a moment ago.
+    rig.port.wait(Waiter())
+    assert rig.page.stage() is Stage.FAILED
+    await rig.service.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_a_pod_that_failed_long_ago_is_read_again_before_it_counts():
+    pods: Any = Pods("CrashLoopBackOff")
+    rig = Rig(source=PageSource(pods))
+    rig.port.wait(Waiter())
+    await rig.list_pod(ready=False)
+    rig.page.stage()
+    await asyncio.sleep(0.1)
+    assert rig.page.stage() is Stage.FAILED
+    await rig.list_pod(ready=True)
+    pods.reason = ""
+    await asyncio.sleep(120)
+    await rig.list_pod(ready=False)
+    rig.port.wait(Waiter())
+    assert rig.page.stage() is Stage.STARTING
+    await asyncio.sleep(0.1)
+    assert rig.page.stage() is Stage.STARTING
+    await rig.service.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_a_sleeping_page_says_how_long_the_last_start_took():
+    rig = Rig(title="Shop", require_click=True)
+    assert rig.line()["text"] == "Shop is asleep to save resources."
+    rig.port.wait(Waiter())
+    await asyncio.sleep(5)
+    await rig.list_pod(ready=True)
+    rig.service.set_endpoints({})
+    text = "Shop is asleep to save resources. It takes about 5 s to start."
+    assert rig.line()["text"] == text
+    assert text in rig.shown()[2]
+    await rig.service.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_no_page_may_frame_it():
+    rig = Rig()
+    assert "frame-ancestors 'none'" in rig.shown()[1]["Content-Security-Policy"]
     await rig.service.aclose()
 
 
@@ -214,6 +331,19 @@ class Maps:
         return self.kind(SlimMeta(), self.data)
 
 
+class Pods(Maps):
+    """A client that has one pod, which waits for the reason given."""
+
+    def __init__(self, reason):
+        super().__init__()
+        self.reason = reason
+
+    async def get(self, name, *, namespace, timeout):
+        waiting = {"waiting": {"reason": self.reason}} if self.reason else {}
+        status = {"containerStatuses": [{"state": waiting}]}
+        return msgspec.convert({"metadata": {}, "status": status}, self.kind)
+
+
 def branded(maps, **page):
     template = PageTemplate(PageConfigMap("elasti-page", "index.html"))
     return Rig(source=PageSource(maps), template=template, **page)
@@ -268,4 +398,6 @@ async def test_a_template_is_read_again_while_pages_are_shown():
 
 
 def test_unknown_placeholders_stay():
-    assert filled("{{title}} {{ title }} {{x}}", {"title": "a&b"}) == "a&amp;b {{ title }} {{x}}"
+    assert (
+        filled("{{title}} {{ title }} {{x}}", {"title": "a&b"}, {}) == "a&amp;b {{ title }} {{x}}"
+    )

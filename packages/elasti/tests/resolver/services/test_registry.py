@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 
+import pytest
+from structlog.testing import capture_logs
 from tests.resolver.cluster import FakeCluster, endpoint
 from tests.resolver.registry_rig import refuses, rig
 from tests.resolver.support import free_port
@@ -110,15 +113,43 @@ async def test_a_new_port_is_open_before_the_slice_leaves_the_old_one_which_stay
         assert made.owner(new) == "web"
 
 
-async def test_the_older_of_two_objects_keeps_a_contested_port():
+async def test_the_older_of_two_objects_has_a_port_that_none_was_served_on():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("young", ("http", port), created="2026-02-01T00:00:00Z")
+    cluster.elasti_service("old", ("http", port), created="2026-01-01T00:00:00Z")
     async with rig(cluster) as made:
-        await eventually(lambda: made.owner(port) == "young")
-        cluster.elasti_service("old", ("http", port), created="2026-01-01T00:00:00Z")
         await eventually(lambda: made.owner(port) == "old")
         cluster.objects.delete("old")
         await eventually(lambda: made.owner(port) == "young")
+
+
+@pytest.mark.parametrize("created", ["2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z"])
+async def test_status_and_slice_of_another_object_leave_a_served_port_open(created):
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), created="2026-02-01T00:00:00Z")
+    cluster.publish("web", {"http": port})
+    async with rig(cluster) as made:
+        await eventually(lambda: made.owner(port) == "web")
+        with capture_logs() as logs:
+            for _ in range(3):
+                before = made.listeners.contested
+                cluster.elasti_service("other", ("http", port), created=created)
+                cluster.publish("other", {"http": port})
+                await eventually(functools.partial(_is_contested, made, before + 1))
+                assert made.owner(port) == "web"
+                cluster.objects.delete("other")
+                cluster.unpublish("other")
+                await eventually(lambda: made.service("other") is None)
+                await made.listeners.settled()
+                assert made.owner(port) == "web"
+        assert not refuses(port)
+        assert [(line["event"], line["served"], line["rivals"]) for line in logs] == [
+            ("port is contested", "shop/web", ["shop/other"])
+        ]
+
+
+def _is_contested(made, times):
+    return made.listeners.contested == times
 
 
 async def test_a_freed_port_stays_with_its_service_until_its_slice_is_gone_and_settled():
@@ -188,25 +219,23 @@ async def test_the_number_of_watches_does_not_depend_on_the_number_of_services()
         assert len(cluster.slices.open_streams) == 2
 
 
-async def test_a_service_without_connections_has_no_share():
-    """Else a thousand that were asked once would leave nothing for one that needs it."""
+async def test_a_service_has_its_share_while_its_port_is_open():
+    """Else many connections to others would leave nothing for one that sleeps."""
     cluster, ports = FakeCluster(), [free_port() for _ in range(3)]
     for number, port in enumerate(ports):
         cluster.elasti_service(f"web-{number}", ("http", port))
     async with rig(cluster) as made:
         await eventually(lambda: all(made.owner(port) for port in ports))
-        clients = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
         shares = made.path.quotas.clients
-        await eventually(lambda: len(shares._holders) == 3)
-        for _, writer in clients[1:]:
-            writer.close()
-        await eventually(lambda: len(shares._holders) == 1)
-        assert shares.used == 1
-        _, again = await asyncio.open_connection("127.0.0.1", ports[2])
+        assert len(shares._holders) == 3
+        _, writer = await asyncio.open_connection("127.0.0.1", ports[0])
+        await eventually(lambda: shares.used == 1)
+        assert len(shares._holders) == 3
+        cluster.objects.delete("web-0")
+        cluster.objects.delete("web-1")
         await eventually(lambda: len(shares._holders) == 2)
-        for writer in (again, clients[0][1]):
-            writer.close()
-        await eventually(lambda: len(shares._holders) == 0)
+        writer.close()
+        await eventually(lambda: len(shares._holders) == 1)
 
 
 async def test_a_slice_of_another_name_or_of_an_unclaimed_port_closes_none():

@@ -5,67 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.resolver.services.service_rig import NAME, A, B, ServiceRig
 
 from elasti.api.types import WakeSpec
-from elasti.api.wire import PROBE_PATH, WakeOutcome, read_probe_answer
-from elasti.resolver.projections import ListedEndpoint, PodName, ServiceKey
-from elasti.resolver.proxy.http1.writer import plain_response
+from elasti.api.wire import PROBE_PATH, WakePart, read_probe_answer
+from elasti.resolver.projections import ListedEndpoint
+from elasti.resolver.proxy.own_responses import plain_response
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
-from elasti.resolver.readiness.checks import Reachability
-from elasti.resolver.readiness.plan import ProbePlan
-from elasti.resolver.services.service import ServiceDeps, WakeableService
 
 pytestmark = pytest.mark.virtual_time
-A, B = UpstreamAddress("10.0.0.1", 80), UpstreamAddress("10.0.0.2", 80)
-NAME = PodName("shop", "web-1", "uid-1")
-
-
-class ServiceRig:
-    def __init__(self):
-        self.accepting: set[UpstreamAddress] = set()
-        self.wakes: list[float] = []
-        self.connects = 0
-        self.foreign: set[str] = set()
-        self.read: list[str] = []
-        self.deps = ServiceDeps(checks=self, pods=self, operator=self, durable=self)
-        self.service = WakeableService(ServiceKey("shop", "web"), deps=self.deps)
-        self.port = self.service.port("http")
-
-    async def connect(self, address, *, timeout):
-        self.connects += 1
-        return Reachability.ACCEPTED if address in self.accepting else Reachability.REFUSED
-
-    async def ask(self, host, question):
-        return True
-
-    async def plan(self, pod):
-        return ProbePlan()
-
-    async def owns(self, pod, address):
-        self.read.append(address)
-        await asyncio.sleep(0.005)
-        return address not in self.foreign
-
-    async def wake(self, key, *, count, client):
-        self.wakes.append(asyncio.get_running_loop().time())
-        return WakeOutcome.SCALING
-
-    async def write(self, key):
-        raise AssertionError("the operator answers")
-
-    async def serving(self, **addresses):
-        """Let slices point here, and pods be known."""
-        self.service.publish(published=True)
-        self.endpoints(**addresses)
-        await asyncio.sleep(0.01)
-
-    def endpoints(self, **addresses):
-        places = {"a": A, "b": B}
-        found = {
-            places[name]: ListedEndpoint(ready, NAME._replace(uid=f"uid-{name}"))
-            for name, ready in addresses.items()
-        }
-        self.service.set_endpoints({"http": found})
 
 
 class Waiter:
@@ -107,7 +55,7 @@ async def test_retired_pods_get_nothing_and_later_ones_do():
     assert waiter.admitted == [B]
     assert {rig.port.pick() for _ in range(4)} == {B}
     await asyncio.sleep(10)
-    assert {rig.port.pick() for _ in range(4)} == {A, B}, "it was not told to stop"
+    assert {rig.port.pick() for _ in range(4)} == {A, B}, "it was not asked to stop"
     await rig.service.aclose()
 
 
@@ -257,6 +205,20 @@ async def test_probing_stops_when_the_last_one_leaves():
     await rig.service.aclose()
 
 
+async def test_a_wake_up_that_takes_too_long_names_what_did_not_start():
+    rig = ServiceRig()
+    rig.parts = (WakePart("postgres", "pg"), WakePart("web", "web", (0,)))
+    late = "the service did not wake in time: postgres did not start"
+    assert rig.port.wait(Waiter()) is None
+    await asyncio.sleep(rig.port.hold.timeout + 1)
+    assert rig.port.explain(Refusal.TIMEOUT) == late
+    assert rig.port.explain(Refusal.GONE) == Refusal.GONE.message
+    # It answers for its pods, whatever the operator knew when it was asked.
+    rig.other("pg").set_endpoints({"": {A: ListedEndpoint(ready=True, pod=NAME)}})
+    assert rig.port.explain(Refusal.TIMEOUT) == "the service did not wake in time"
+    await rig.service.aclose()
+
+
 async def test_a_closed_service_refuses_held_connections():
     rig, waiter = ServiceRig(), Waiter()
     rig.port.wait(waiter)
@@ -277,7 +239,7 @@ async def test_connections_that_outlive_their_service_go_to_known_pods_and_never
     assert rig.wakes == []
 
 
-async def test_the_operators_probe_is_answered_and_is_no_activity():
+async def test_the_operators_probe_is_answered_and_is_not_activity():
     rig = ServiceRig()
 
     class Asked:

@@ -7,9 +7,15 @@ import itertools
 
 import pytest
 
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from elasti.resolver.projections import ServiceKey
-from elasti.resolver.services.wake import DURABLE_EVERY, OperatorUnreachable, WakeLoop
+from elasti.resolver.services.wake import (
+    DURABLE_EVERY,
+    OperatorUnreachable,
+    WakeLoop,
+    late_parts,
+    part_states,
+)
 
 pytestmark = pytest.mark.virtual_time
 KEY = ServiceKey("shop", "web")
@@ -30,7 +36,7 @@ class WakeRig:
     def now(self):
         return asyncio.get_running_loop().time() - self.start
 
-    async def wake(self, key, *, count, client):
+    async def wake(self, key, *, count, client, wake_id):
         assert key == KEY
         self.calls.append((self.now(), count))
         self.in_flight += 1
@@ -41,7 +47,7 @@ class WakeRig:
             self.in_flight -= 1
         if self.unreachable:
             raise OperatorUnreachable("connection refused")
-        return self.outcome
+        return IncomingReply(self.outcome)
 
     async def write(self, key):
         if self.unwritable:
@@ -160,3 +166,34 @@ async def test_nothing_is_asked_without_held_connections():
     rig.waker.wake_now()
     await asyncio.sleep(10)
     assert rig.calls == []
+
+
+CHAIN = (WakePart("db", "db"), WakePart("api", "api", (0,)), WakePart("web", "web", (1,)))
+SHARED = (
+    WakePart("db", "db"),
+    WakePart("cache", "cache"),
+    WakePart("api", "api", (0, 1)),
+    WakePart("web", "web", (2, 0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "pods", "states", "late"),
+    [
+        (CHAIN, {}, "starting waiting waiting", "db"),
+        (CHAIN, {"db": False}, "starting waiting waiting", "db"),
+        (CHAIN, {"db": True}, "ready starting waiting", "api"),
+        (CHAIN, {"db": True, "api": True}, "ready ready starting", ""),
+        # It waited for long enough, and started without what it needs.
+        (CHAIN, {"db": False, "api": False}, "starting starting waiting", "db"),
+        # What serves keeps nothing waiting, whatever it lacks itself.
+        (CHAIN, {"db": False, "api": True}, "starting ready starting", ""),
+        (SHARED, {}, "starting starting waiting waiting", "db cache"),
+        (SHARED, {"db": True}, "ready starting waiting waiting", "cache"),
+        (SHARED, {"api": True}, "starting starting ready waiting", "db"),
+    ],
+)
+def test_parts_wait_for_what_they_need_and_the_end_of_a_chain_is_late(parts, pods, states, late):
+    found = part_states(parts, pods.get)
+    assert " ".join(found) == states
+    assert " ".join(late_parts(parts, found)) == late

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -34,14 +35,19 @@ if TYPE_CHECKING:
 
     from elasti.resolver.ports.claims import PortClaim, PortClaims
     from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.proxy.brief import BriefPoll
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
-    from elasti.resolver.proxy.transport import BriefPoll, BufferedClientProtocol
+    from elasti.resolver.proxy.quota import ServiceQuota
+    from elasti.resolver.proxy.transport import BufferedClientProtocol
 
 
 _RETRY = 1.0
 _RETIRE_EVERY = 5.0
 # How long a socket that is to be closed waits for its connections to be accepted.
 _PATIENCE = 5.0
+# A port that is contested again and again is logged this often.
+_LOG_EVERY = 60.0
+_MOST_NAMED = 10
 
 _log = structlog.get_logger(__name__)
 
@@ -50,28 +56,29 @@ _log = structlog.get_logger(__name__)
 class ServicePortListener:
     """One port: its socket, and the handler that makes protocols for its connections.
 
-    The handler is made for the first connection and goes a while after the last: most Services have
-    no connections for most of the time, and descriptors are divided among those that do.
+    The handler is made for the first connection and goes a while after the last, since most Services have
+    no connections for most of the time. The quota is the Service's from the start: it can always be woken.
     """
 
     claim: PortClaim
     sock: socket.socket
     _: dataclasses.KW_ONLY
+    quota: ServiceQuota
     make_handler: Callable[[PortClaim], PortHandler]
     handler: PortHandler | None = dataclasses.field(default=None, init=False)
     server: Acceptor | None = dataclasses.field(default=None, init=False)
 
-    def __call__(self) -> BufferedClientProtocol:
-        """Return the protocol for a connection that is being accepted."""
+    def __call__(self, client: str) -> BufferedClientProtocol:
+        """Return the protocol for a connection that is being accepted from a client's address."""
         handler = self.handler
         if handler is None:
             handler = self.handler = self.make_handler(self.claim)
         # A request's first line shows a probe on the other ports.
         if handler.protocol not in (PortProtocol.TCP, PortProtocol.TLS):
-            return handler()
+            return handler(client)
         return (
             OwnershipProbeConnection(self.claim.key, handler)
-            if handler.admits()
+            if handler.admits(client)
             else handler.refuse()
         )
 
@@ -80,7 +87,7 @@ class ServicePortListener:
         return None if self.handler is None else self.handler.brief_poll()
 
     def waiting(self) -> int:
-        """How many connections the kernel holds that were not accepted yet."""
+        """How many connections are in the accept queue."""
         return accept_queue_length(self.sock)
 
 
@@ -106,6 +113,10 @@ class ServicePortListeners:
         self._retired: dict[PortHandler, ServiceKey] = {}
         self._dirty: set[int] = set()
         self._due: dict[int, float] = {}
+        # When each port was last logged that more than one Service claims by its status.
+        self._logged: dict[int, float] = {}
+        self.contested = 0
+        """How often a Service claimed a port that another claims."""
         self._something = asyncio.Event()
         self._settled = asyncio.Event()
         self._accepting = True
@@ -163,18 +174,18 @@ class ServicePortListeners:
         await self._wait_for_changes()
 
     def stop_new_handshakes(self) -> None:
-        """Let no new handshake begin; what is in the accept queues is accepted."""
+        """Refuse new handshakes; connections in the accept queues are still accepted."""
         self._accepting = False
         for listener in self._open.values():
             stop_new_handshakes(listener.sock)
 
     def stop_accepting(self) -> None:
-        """Close every socket; connections go on."""
+        """Close every socket; open connections continue."""
         self._accepting = False
         self._close_all()
 
     def waiting(self) -> int:
-        """How many connections the kernel holds that were not accepted yet."""
+        """How many connections are in the accept queue."""
         return sum(listener.waiting() for listener in self._listeners())
 
     def _listeners(self) -> Iterable[ServicePortListener]:
@@ -214,6 +225,7 @@ class ServicePortListeners:
         decision = self.claims.decide(port, now=now)
         if decision.recheck_at is not None:
             self._due[port] = decision.recheck_at
+        self._note_rivals(port, decision.claim, now)
         listener = self._open.get(port)
         claim = decision.claim
         if listener is not None and (claim is None or claim.key != listener.claim.key):
@@ -230,6 +242,22 @@ class ServicePortListeners:
             self._retire_handler(listener)
             listener.claim = claim
 
+    def _note_rivals(self, port: int, claim: PortClaim | None, now: float) -> None:
+        """Count and log a port that is contested: its owner is served, but someone's status is wrong."""
+        rivals = self.claims.new_rivals(port)
+        if not rivals:
+            return
+        self.contested += 1
+        if now - self._logged.get(port, -_LOG_EVERY) >= _LOG_EVERY:
+            self._logged[port] = now
+            _log.warning(
+                "port is contested",
+                port=port,
+                served=str(claim.key) if claim is not None else None,
+                rivals=sorted(map(str, itertools.islice(rivals, _MOST_NAMED))),
+                remedy="find out who writes the status of the rivals' ElastiServices",
+            )
+
     async def _bind(self, port: int, claim: PortClaim) -> None:
         try:
             self._open[port] = await self._listen(port, claim)
@@ -243,10 +271,12 @@ class ServicePortListeners:
 
     async def _listen(self, port: int, claim: PortClaim) -> ServicePortListener:
         sock = bound_socket(self.host, port, reuse_port=self.reuse_port)
-        listener = ServicePortListener(claim, sock, make_handler=self._make_handler)
+        quota = self.path.quotas.of(claim.key)
+        listener = ServicePortListener(claim, sock, make_handler=self._make_handler, quota=quota)
         try:
             listener.server = Acceptor(listener, sock, listener.brief_poll)
         except BaseException:
+            quota.close()
             sock.close()
             raise
         return listener
@@ -255,7 +285,7 @@ class ServicePortListeners:
         return self.path.handler(self.upstream(claim), claim.protocol, owner=claim.key)
 
     async def _close_emptied(self) -> None:
-        """Close the sockets that were shut, when their accept queues are empty."""
+        """Close the stopped sockets whose accept queues are empty."""
         now = asyncio.get_running_loop().time()
         for port, (listener, since) in list(self._shut.items()):
             # One that was accepted in this iteration of the loop gets its protocol in the next.
@@ -278,6 +308,7 @@ class ServicePortListeners:
         if listener.server is not None:
             listener.server.close()
         self._retire_handler(listener)
+        listener.quota.close()
         key = listener.claim.key
         self._sockets[key] -= 1
         self._count()
@@ -295,7 +326,7 @@ class ServicePortListeners:
             listener.handler = None
 
     def _retire(self) -> None:
-        """Drop handlers without connections: their reserve is kept from others."""
+        """Drop handlers without connections."""
         for listener in self._open.values():
             if listener.handler is not None and not listener.handler.connections:
                 self._retire_handler(listener)

@@ -1,8 +1,8 @@
 """Listening sockets: bound for one address family or both, closed without resetting clients.
 
-A socket that is closed resets whatever is in its accept queue: connections whose clients believe them to
-be established. So before a socket is closed `stop_new_handshakes` binds it to a network interface that does
-not exist: no segment that arrives matches it any more, so no handshake begins, while those under way and
+Closing a socket resets the connections in its accept queue, which their clients believe to be
+established. So before a socket is closed `stop_new_handshakes` binds it to a network interface that does
+not exist: no arriving segment matches it, so no handshake begins, while those under way and
 those that are complete keep the interface they came by. They are accepted, and when the queue is empty the
 socket can be closed. An unprivileged process may do that since Linux 5.7.
 
@@ -10,14 +10,16 @@ A client that connects meanwhile is refused, as by a closed port; where other wo
 kernel may still choose the stopped socket, which cannot answer, and the client retransmits its SYN after a
 second, as TCP does, and reaches another worker's socket.
 
-What remains: a handshake that takes longer than HANDSHAKE is reset with its socket, and so is one that the
-kernel keeps in a SYN cookie only, as it does under a SYN flood. Where the system does not support it, that is
-logged once, and a connection made between the last check and the close is reset.
+What remains: a handshake that takes longer than HANDSHAKE is reset with its socket, and so is one
+that the kernel keeps in a SYN cookie only, as it does under a SYN flood. If the system does not
+support it, that is logged once, and a connection made between the last check and the close is
+reset.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 from collections.abc import Callable
@@ -25,7 +27,9 @@ from typing import TypeAlias
 
 import structlog
 
-from elasti.resolver.proxy.transport import BriefPoll, BriefTransport, enable_keepalive
+from elasti.resolver.proxy.brief import BriefPoll, BriefTransport
+from elasti.resolver.proxy.refused import RefusedConnection
+from elasti.resolver.proxy.transport import KEEPALIVE
 
 # The time, in seconds, that a handshake under way may take: many round trips within a cluster.
 HANDSHAKE = 0.1
@@ -39,14 +43,15 @@ _BACKLOG = 4096
 _ACCEPTS_IN_A_TURN = 64
 _RETRY = 1.0
 
-ProtocolFactory: TypeAlias = Callable[[], asyncio.BaseProtocol]
+# Called with the address of the client.
+ProtocolFactory: TypeAlias = Callable[[str], asyncio.BaseProtocol]
 PollChoice: TypeAlias = Callable[[], BriefPoll | None]
 
 _log = structlog.get_logger(__name__)
 
 
 def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
-    """Return a socket bound to a port: on both families where there is no host."""
+    """Return a socket bound to a port, for both address families if there is no host."""
     family = socket.AF_INET6 if host is None or ":" in host else socket.AF_INET
     if host is None and not socket.has_dualstack_ipv6():
         family, host = socket.AF_INET, ""
@@ -57,7 +62,7 @@ def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.soc
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-        enable_keepalive(sock)
+        KEEPALIVE.enable(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind((host if host is not None else "::", port))
         sock.settimeout(0)
@@ -84,7 +89,7 @@ class Acceptor:
         self._start()
 
     def close(self) -> None:
-        """Accept no more; connections go on."""
+        """Stop accepting; open connections continue."""
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
@@ -105,19 +110,49 @@ class Acceptor:
                 self._loop.remove_reader(self._sock)
                 self._loop.call_later(_RETRY, self._start)
                 return
-            # At once in an object, which closes it whatever happens.
+            # Wrapped at once in an object, which closes it in any case.
             sock = socket.SocketType(self._family, socket.SOCK_STREAM, 0, descriptor)
-            protocol = self._factory()
-            if (poll := self._poll()) is not None:
+            protocol = self._factory(peer[0])
+            if isinstance(protocol, RefusedConnection) and protocol.at_once is not None:
+                _refuse(sock, protocol.at_once)
+            elif (poll := self._poll()) is not None:
                 BriefTransport(poll, sock, peer[0], protocol)
             else:
-                opening = self._loop.create_task(self._open(protocol, sock.detach()))
+                opening = self._loop.create_task(self._open(protocol, sock))
                 self._opening.add(opening)
                 opening.add_done_callback(self._opening.discard)
 
-    async def _open(self, protocol: asyncio.BaseProtocol, descriptor: int) -> None:
-        sock = socket.socket(self._family, socket.SOCK_STREAM, 0, descriptor)
-        await self._loop.connect_accepted_socket(lambda: protocol, sock)
+    async def _open(self, protocol: asyncio.BaseProtocol, accepted: socket.SocketType) -> None:
+        sock = socket.socket(self._family, socket.SOCK_STREAM, 0, accepted.detach())
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, sock)
+        except OSError as error:
+            sock.close()
+            _log.warning("a connection could not be opened", error=str(error))
+            # It was counted when it was accepted, and is counted out when it is lost.
+            protocol.connection_made(_Unopened())
+            protocol.connection_lost(error)
+
+
+class _Unopened(asyncio.Transport):
+    """Stands for a connection that the loop could not take."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def write(self, data: object) -> None:
+        """There is nothing to write to."""
+
+    def close(self) -> None:
+        """It is closed."""
+
+    abort = close
+
+
+def _refuse(sock: socket.SocketType, answer: bytes) -> None:
+    with contextlib.suppress(OSError):
+        sock.send(answer, socket.MSG_DONTWAIT)
+    sock.close()
 
 
 def accept_queue_length(sock: socket.socket) -> int:
@@ -130,7 +165,7 @@ def accept_queue_length(sock: socket.socket) -> int:
 
 
 def stop_new_handshakes(sock: socket.socket) -> None:
-    """Let no new handshake begin; safe to repeat. Where the system refuses, that is logged once."""
+    """Refuse new handshakes; safe to repeat. If the system does not support it, that is logged once."""
     try:
         if sock.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX) != _NOWHERE:
             sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NOWHERE)

@@ -1,9 +1,9 @@
-"""The operator's ownership probe on a port that does not speak HTTP.
+"""The operator's ownership probe on ports that do not speak HTTP.
 
-Before a port is published the operator asks which Service owns it, in one fixed form and right after the
-connection is established. On a port where a server may speak first, the connection must not be taken to a
-pod before it is clear that no probe comes; a few milliseconds are enough, since a probe is already on its
-way when the connection is accepted. On HTTP ports the probe is a request like others and needs none of this.
+Before the operator publishes a port, it asks which Service owns it: in one fixed form, as soon as it is
+connected. On a port where servers may speak first, a connection must not go to a pod before it is clear that it
+is not a probe. A few milliseconds suffice, since a probe is already on its way when the connection is accepted.
+On HTTP ports the probe is an ordinary request.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 _MOMENT = 0.01
-# A probe that began must also end.
+# A probe that began must also complete.
 _PATIENCE = 1.0
 
 
 class OwnershipProbeConnection(BufferedClientProtocol):
-    """A connection until it is known to be a client's; its handler has admitted it."""
+    """A connection that may be a probe. Its handler has admitted it."""
 
     __slots__ = ("_buffer", "_eof", "_handler", "_key", "_timer", "_transport")
 
@@ -46,11 +46,11 @@ class OwnershipProbeConnection(BufferedClientProtocol):
         self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._pass_on)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Take no more than its handler would keep."""
+        """Read at most as much as the handler would keep."""
         return self._handler.buffer.some(self._handler.limits.held_bytes - len(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Use what was read."""
+        """Process the bytes read."""
         self.data_received(self._handler.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
@@ -65,14 +65,14 @@ class OwnershipProbeConnection(BufferedClientProtocol):
             self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._pass_on)
 
     def eof_received(self) -> bool:
-        """Whether the client gets an answer is its protocol's decision."""
+        """Let the client's protocol decide about half-closed connections."""
         if self._transport is not None:
             self._eof = True
             self._pass_on()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client closed before it sent anything."""
+        """The connection ended before it was passed on."""
         transport = self._release_transport()
         if transport is not None:
             self._handler.leaves(transport)

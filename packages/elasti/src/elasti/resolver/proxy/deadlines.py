@@ -1,8 +1,7 @@
 """One timer for all deadlines of a worker.
 
-A connection notes the second in which its present phase began; once a second the sweeper shows every
-connection the time, a few hundred in one iteration of the loop, and each checks its own deadlines. A request
-never sets a timer.
+A connection notes the second in which its present phase began. Once a second the sweeper calls every connection,
+a few hundred in one iteration of the loop, and each checks its own deadlines. So a request never sets a timer.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ class HasDeadlines(Protocol):
     """A connection with deadlines."""
 
     def sweep(self, tick: int) -> None:
-        """Act where a deadline has passed; `tick` counts seconds."""
+        """Act if a deadline has passed. `tick` counts seconds."""
 
 
 class DeadlineSweeper:
-    """Shows the time to registered connections. `tick` is the time in whole periods."""
+    """Sweeps registered connections. `tick` is the time in whole periods."""
 
     __slots__ = ("_handle", "_loop", "_members", "_rest", "tick")
 
@@ -44,13 +43,13 @@ class DeadlineSweeper:
         self._handle = self._loop.call_later(PERIOD, self._begin)
 
     def stop(self) -> None:
-        """Stop; no connection is shown the time any more."""
+        """Stop sweeping."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def add(self, member: HasDeadlines) -> None:
-        """Show the time to a connection from now on."""
+        """Sweep a connection from now on."""
         self._members.add(member)
 
     def discard(self, member: HasDeadlines) -> None:
@@ -61,7 +60,7 @@ class DeadlineSweeper:
         try:
             member.sweep(tick)
         except Exception:  # noqa: BLE001 -- logged; one connection must not end all others' deadlines
-            _log.exception("checking deadlines failed", connection=repr(member))
+            _log.exception("deadline check failed", connection=repr(member))
             self._members.discard(member)
 
     def _begin(self) -> None:

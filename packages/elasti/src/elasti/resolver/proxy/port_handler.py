@@ -7,102 +7,38 @@
     ...
     server.close(); handler.close(); await path.aclose()
 
-Descriptors are shared out by owner: each may always have its reserve, whatever the others do. A connection
-that there is no room for is refused: an HTTP client is answered before it asks, and its bytes are read for a
-moment longer, or a reset would destroy the answer. That takes a descriptor while it lasts, so only a bounded
-number of them is waited for at a time; in a flood the others are closed as soon as they have been answered.
+Descriptors and memory are shared out by owner: each may always have its reserve, whatever the others do. A client
+address may have a bounded number of connections. A connection that there is no room for is refused (`refused`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Hashable
-from typing import cast
+from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.brief import BriefPoll
 from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.http1.connection import ClientConnection
-from elasti.resolver.proxy.http1.writer import refusal_response
 from elasti.resolver.proxy.limits import Limits
-from elasti.resolver.proxy.quota import ServiceQuotas
+from elasti.resolver.proxy.quota import ClientAddresses, ServiceQuotas
+from elasti.resolver.proxy.refused import Refusals
 from elasti.resolver.proxy.tcp import TcpConnection
-from elasti.resolver.proxy.transport import BriefPoll, BufferedClientProtocol, ReadBuffer
-from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts, Upstream
+from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
+from elasti.resolver.proxy.upstream.interface import PortProtocol, RequestFacts, Upstream
 from elasti.resolver.proxy.upstream.pool import UpstreamPool
-from kubeloop.aio.relay import end_writing
+from elasti.resolver.proxy.upstream.search import UpstreamSearch
 
-_ANSWER = refusal_response(Refusal.BUSY.status, Refusal.BUSY.message, retry=True)
-_PATIENCE_TICKS = 1
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.port import Sheddable
 
-
-class Refusals:
-    """Refuses connections for a worker. `waiting` are those that may still read their answer."""
-
-    __slots__ = ("_most", "buffer", "sweeper", "waiting")
-
-    def __init__(self, *, most: int, buffer: ReadBuffer, sweeper: DeadlineSweeper) -> None:
-        self._most = most
-        self.buffer = buffer
-        self.sweeper = sweeper
-        self.waiting = 0
-
-    def refuse(self, *, is_http: bool) -> RefusedConnection:
-        """Return the protocol for a connection that is being accepted."""
-        return RefusedConnection(self, is_http=is_http)
-
-    def has_time(self) -> bool:
-        """Whether another one may be waited for."""
-        return self.waiting < self._most
-
-
-class RefusedConnection(BufferedClientProtocol):
-    """Answers HTTP before it is asked, reads on for a while so that the answer arrives, and ends."""
-
-    __slots__ = ("_is_http", "_refusals", "_tick", "_transport")
-
-    def __init__(self, refusals: Refusals, *, is_http: bool) -> None:
-        self._refusals = refusals
-        self._is_http = is_http
-        self._tick = refusals.sweeper.tick
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say why on a port that speaks HTTP."""
-        # uvloop's transports have the interface, not the base class.
-        refused = cast("asyncio.Transport", transport)
-        if self._is_http:
-            refused.write(_ANSWER)
-        if not self._is_http or not self._refusals.has_time():
-            refused.close()
-            return
-        self._transport = refused
-        self._refusals.waiting += 1
-        self._refusals.sweeper.add(self)
-        end_writing(refused)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Read what comes, so that the answer is read."""
-        del sizehint
-        return self._refusals.buffer.whole
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Throw it away."""
-
-    def data_received(self, data: bytes) -> None:
-        """Throw it away."""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
-        del exc
-        if self._transport is not None:
-            self._transport = None
-            self._refusals.waiting -= 1
-            self._refusals.sweeper.discard(self)
-
-    def sweep(self, tick: int) -> None:
-        """Wait no longer for the client to close."""
-        if self._transport is not None and tick - self._tick > _PATIENCE_TICKS:
-            self._transport.abort()
+# An address may stand for many clients, of which one has all its connections: a Service with fewer
+# than this many of its own takes another from any address, so that it can be woken.
+_FROM_ANYWHERE = 4
+# How many of the youngest connections are looked at for one to shed.
+_LOOKED_AT = 64
 
 
 class PortHandler:
@@ -112,7 +48,7 @@ class PortHandler:
     """
 
     __slots__ = (
-        "_brief_poll", "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "connections", "limits", "memory",
+        "_addresses", "_brief_poll", "_quota", "_refusals", "_shed_from", "_transports", "accepts", "buffer", "clients", "connections", "held", "limits", "memory",
         "now", "pods", "pool", "protocol", "statistics", "sweeper", "upstream",
     )  # fmt: skip
 
@@ -138,17 +74,22 @@ class PortHandler:
         self.statistics = upstream.statistics
         self._refusals = path.refusals
         self._brief_poll = path.brief_poll
+        self._addresses = path.addresses
         self._quota = path.quotas.of(owner)
+        self._quota.sheds.append(self._shed)
+        self.held: dict[Sheddable, None] = {}
         self.clients, self.pods = self._quota.clients, self._quota.pods
         self.memory = self._quota.memory
-        self._transports: set[asyncio.Transport] = set()
+        # In the order in which they came, each with the key of its client's address.
+        self._transports: dict[asyncio.Transport, str] = {}
+        self._shed_from = 0
         # From when a connection is admitted, which is before its transport is there: a handler that has
         # one is not to be closed.
         self.connections = 0
 
-    def __call__(self) -> BufferedClientProtocol:
-        """Return the protocol for a connection that is being accepted."""
-        if not self.admits():
+    def __call__(self, client: str = "") -> BufferedClientProtocol:
+        """Return the protocol for a connection that is being accepted from a client's address."""
+        if not self.admits(client):
             return self.refuse()
         if self.protocol is PortProtocol.HTTP:
             return ClientConnection(self)
@@ -157,9 +98,11 @@ class PortHandler:
     def __repr__(self) -> str:
         return f"<PortHandler {self.protocol.value} {self.statistics!r}>"
 
-    def admits(self) -> bool:
-        """Take room for another connection, which `leaves` gives back; False where there is none."""
-        if self.clients.take():
+    def admits(self, client: str) -> bool:
+        """Take room for another connection, which `leaves` gives back; False if there is no room."""
+        clients = self.clients
+        may = clients.used < _FROM_ANYWHERE or not self._addresses.is_full(client)
+        if may and clients.take():
             self.connections += 1
             return True
         self.statistics.refused += 1
@@ -170,19 +113,20 @@ class PortHandler:
         return self._refusals.refuse(is_http=self.protocol is PortProtocol.HTTP)
 
     def brief_poll(self) -> BriefPoll | None:
-        """Return what watches a connection that ends with its first answer; None where it may not."""
+        """Return the observer of a connection that ends with its first answer; None if it may not."""
         is_brief = self.protocol is PortProtocol.HTTP and self.upstream.stepping_aside
         return self._brief_poll if is_brief else None
 
     def enters(self, transport: asyncio.Transport) -> None:
         """Count a client's connection in."""
         self.statistics.connections += 1
-        self._transports.add(transport)
+        peer = transport.get_extra_info("peername")
+        self._transports[transport] = self._addresses.add(peer[0] if peer else "")
 
     def leaves(self, transport: asyncio.Transport) -> None:
         """Count it out."""
         self.statistics.connections -= 1
-        self._transports.discard(transport)
+        self._addresses.remove(self._transports.pop(transport, ""))
         self.connections -= 1
         self.clients.give()
 
@@ -190,11 +134,38 @@ class PortHandler:
         """Break every connection of the port and give its quota back."""
         for transport in list(self._transports):
             transport.abort()
+        self._quota.sheds.remove(self._shed)
         self._quota.close()
+
+    def _shed(self, memory: bool) -> bool:  # noqa: FBT001 -- called through the quota
+        """End the youngest held connection, otherwise one that no pod serves; returns whether one was ended.
+
+        For memory it is one that has some.
+        """
+        if self.held:
+            # The last, found without a search.
+            youngest, _ = self.held.popitem()
+            self.held[youngest] = None
+            if youngest.shed():
+                self.statistics.refused += 1
+                return True
+        # The youngest first; if pods serve all of those, the next call goes on behind them.
+        first, self._shed_from = self._shed_from, 0
+        for transport in itertools.islice(reversed(self._transports), first, first + _LOOKED_AT):
+            protocol = transport.get_protocol()
+            if not isinstance(protocol, UpstreamSearch) or (memory and not protocol.has_memory):
+                continue
+            if protocol.shed():
+                self._shed_from = first
+                self.statistics.refused += 1
+                return True
+        if first + _LOOKED_AT < len(self._transports):
+            self._shed_from = first + _LOOKED_AT
+        return False
 
 
 class DataPath:
-    """What all connections of one event loop share: connections to pods, deadlines, limits."""
+    """The objects that all connections of one event loop share: connections to pods, deadlines, limits."""
 
     def __init__(self, *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -203,6 +174,9 @@ class DataPath:
         self.sweeper = DeadlineSweeper()
         self.pool = UpstreamPool(limits=self.limits, sweeper=self.sweeper)
         self.quotas = ServiceQuotas(self.limits)
+        self.addresses = ClientAddresses(
+            most=self.limits.max_per_client, exempt=self.limits.unlimited_clients
+        )
         self.brief_poll = BriefPoll()
         self.refusals = Refusals(
             most=self.limits.max_refusals, buffer=self.buffer, sweeper=self.sweeper

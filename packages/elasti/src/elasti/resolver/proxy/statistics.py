@@ -1,8 +1,7 @@
-"""What passed through the ports of a Service, counted: plain numbers, read when they are published.
+"""Traffic counters of a Service: plain numbers that are read when they are scraped.
 
-Nothing is looked up by name and nothing is labelled while a request passes; a view reads these at the
-moment of a scrape. Times of answers go from a request's head to the head of its answer, so that a
-stream of hours is not taken for a slow one.
+While a request passes, nothing is looked up by name and nothing is labelled. Response times are measured from
+the request's head to the response's head, so that a long stream does not look slow.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from kubeloop.metrics.text import Histogram
 # Seconds; those of KubeElasti are among them.
 ANSWER_BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 HOLD_BOUNDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-# What became of a held connection, where it is no HTTP status.
+# Outcomes of held connections that have no HTTP status.
 SERVED_TCP, REFUSED_TCP, LEFT, SHOWN_PAGE = "tcp", "refused", "left", "page"
 
 Kind = TypeVar("Kind")
 
 
 class LatencyHistograms(dict[Kind, Histogram]):
-    """One histogram for each kind of thing, made when it first happens."""
+    """One histogram for each kind, made on its first use."""
 
     __slots__ = ("_bounds",)
 
@@ -43,41 +42,40 @@ class TrafficStatistics:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        # Gauges: client connections, requests on their way, of them held, byte tunnels, and
-        # connections of which it is not known yet whether they become one.
+        # Gauges: client connections; active requests, and those of them that are held; tunnels; and
+        # connections that may become a tunnel.
         self.connections = 0
         self.active = 0
         self.held = 0
         self.tunnels = 0
         self.undecided = 0
-        # Counters: requests, answers cut short, connections turned away at the limit, bytes from and
-        # to clients.
+        # Counters: requests; responses cut short; connections refused at a limit; bytes from and to clients.
         self.requests = 0
         self.broken = 0
         self.refused = 0
         self.received = 0
         self.sent = 0
-        # Final answers, ours and the pods', by the first digit of their status.
+        # Final responses, of pods and our own, by the first digit of their status.
         self.answers: LatencyHistograms[int] = LatencyHistograms(ANSWER_BOUNDS)
-        # How long connections were held, by what they got for it: `2xx`, or one of the words above.
+        # How long connections were held, by outcome: `2xx`, or one of the words above.
         self.holds: LatencyHistograms[str] = LatencyHistograms(HOLD_BOUNDS)
 
     @property
     def in_use(self) -> int:
-        """How much is under way: requests, tunnels, and connections that may become one.
+        """How many requests, tunnels and connections that may become a tunnel are active.
 
-        Not connections that rest between two requests: clients keep those for minutes, and a
-        request on one of them is held like one on a new connection.
+        Idle connections do not count: clients keep them for minutes, and a request on one of them is held like
+        a request on a new connection.
         """
         return self.active + self.tunnels + self.undecided
 
     def answered(self, status: int) -> int:
-        """How many answers there were of a status' class."""
+        """How many responses had a status of this class."""
         histogram = self.answers.get(status // 100)
         return 0 if histogram is None else histogram.count
 
     def held_until(self, status: int, seconds: float) -> None:
-        """Count a request that was held, and got an answer of this status for it."""
+        """Count a held request that got a response with this status."""
         self.holds[f"{status // 100}xx"].add(seconds)
 
     def __repr__(self) -> str:

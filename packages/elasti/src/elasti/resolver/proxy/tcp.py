@@ -1,12 +1,13 @@
-"""A connection on a port that is not HTTP, or not known to be: held as bytes, then tunnelled.
+"""A connection on a port that is not known to be HTTP: held as bytes, then tunnelled.
 
-Servers may speak first, so the connection itself asks for a pod: where one answers, at once; where it
-would have to be woken, after the first byte or a grace of a second, since health checks connect and
-disconnect. TLS clients speak first, so there only a byte wakes. What the client sends meanwhile is kept up
-to a bound; then TCP pushes back.
+Servers may speak first, so the connection itself asks for a pod. If a pod serves, it is connected at once. If one
+has to be woken, that waits for the first byte or for a second, since health checks connect and disconnect. TLS
+clients speak first, so there only a byte wakes. A PROXY header is the proxy's word and not the client's: HAProxy's
+checks send one and close, so it counts as no byte. Bytes that the client sends meanwhile are kept up to a limit;
+then TCP pushes back.
 
-On a port whose protocol is not declared, a first line that is an HTTP request's makes the connection an HTTP
-one. Nothing else in use looks like `METHOD target HTTP/1.1`.
+On a port without a declared protocol, a first line that is an HTTP request line makes the connection HTTP. No
+other protocol in use looks like `METHOD target HTTP/1.1`.
 """
 
 from __future__ import annotations
@@ -15,29 +16,45 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from elasti.resolver.proxy.first_message import PROXY_SIGNATURE, is_first_message
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
-from elasti.resolver.proxy.transport import BufferedClientProtocol, shorten_keepalive, tunnel
+from elasti.resolver.proxy.transport import BufferedClientProtocol
+from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
+from kubeloop.aio.keepalive import Keepalive
 from kubeloop.aio.relay import is_reset, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.port import Port
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 _REQUEST_LINE = re.compile(rb"(?:[A-Z]{3,20} [\x21-\x7e]++ HTTP/1\.[01]|PRI \* HTTP/2\.0)\r\n")
-# What may become one: as long as no line has ended and it is not too long for one.
+# The beginning of a request line.
 _UNFINISHED_LINE = re.compile(rb"[A-Z]{1,20}+(?: [\x21-\x7e]{0,8192}+(?: [HTP/12.0]{0,8}+\r?)?)?\Z")
+# Probes whether a half-closed client is still there. Its kernel answers with a reset once it has forgotten the
+# connection, a minute after the client closed it (`tcp_fin_timeout`).
+_HALF_CLOSED = Keepalive(idle=5, interval=5, probes=3)
+# A PROXY header of version 1, or the beginning of one, and nothing behind it.
+_PROXY_LINE = re.compile(rb"PROXY [^\r\n]{0,101}+(?:\r\n?)?\Z")
 # The first record of a TLS connection.
 _HANDSHAKE = b"\x16\x03"
 
 
+def is_proxy_header(data: bytes) -> bool:
+    """Whether bytes are a PROXY header, whole or not, and nothing else."""
+    if data.startswith(PROXY_SIGNATURE):
+        # Version and command, family, and the length of the rest.
+        return len(data) <= 16 + int.from_bytes(data[14:16], "big")
+    return bool(_PROXY_LINE.match(data)) or (len(data) > 4 and PROXY_SIGNATURE.startswith(data))
+
+
 class TcpConnection(UpstreamSearch, BufferedClientProtocol):
-    """One client's connection until it is tunnelled."""
+    """A client's connection until it is tunnelled."""
 
     __slots__ = (
         "_buffer", "_counted", "_eof", "_grace", "_paused", "_searching", "_tick", "_transport",
@@ -45,7 +62,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
 
     is_http: ClassVar[bool] = False
 
-    def __init__(self, handler: PortHandler) -> None:
+    def __init__(self, handler: Port) -> None:
         super().__init__(handler)
         self._transport: asyncio.Transport | None = None
         self._grace: asyncio.TimerHandle | None = None
@@ -59,13 +76,13 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Go to a pod that answers; to wake one, wait for a byte or for the grace to end."""
+        """Connect to a serving pod; to wake one, wait for a byte or for the grace to end."""
         # uvloop's transports have the interface, not the base class.
         self.handler.enters(cast("asyncio.Transport", transport))
         self._begin(cast("asyncio.Transport", transport))
 
     def take_over(self, transport: asyncio.Transport, data: bytes, *, eof: bool) -> None:
-        """Go on with a connection that its port has counted, and of which some was read."""
+        """Continue a connection that is already counted, with the bytes read so far."""
         self._begin(transport)
         if data:
             self.data_received(data)
@@ -85,39 +102,49 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
             self._later(limits.detect_grace, self._speaks_first)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Take no more than may be kept."""
+        """Read no more than may be kept."""
         del sizehint
         return self.handler.buffer.some(self.handler.limits.held_bytes - len(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Keep what was read."""
+        """Keep the bytes read."""
         self.data_received(self.handler.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes for the pod; the first of them wakes."""
+        """Keep bytes for the pod; the first byte wakes it."""
         self.handler.statistics.received += len(data)
         self._buffer += data
         is_full = len(self._buffer) >= self.handler.limits.held_bytes
         if not self._paused and (is_full or not self.has_memory_for(len(self._buffer))):
             self._paused = True
             self._pause_reading()
+        if not self._counted and is_proxy_header(self._buffer):
+            return
         if self.handler.protocol is PortProtocol.DETECT and not self._searching:
             if _REQUEST_LINE.match(self._buffer):
                 self._become_http()
                 return
             if _UNFINISHED_LINE.match(self._buffer):
                 return
-        self._wants_service()
+        if self._searching or self.handler.upstream.tcp_wake != "Protocol":
+            self._wants_service()
+            return
+        known = is_first_message(self._buffer)
+        if known:
+            self._wants_service()
+        elif known is False and self._transport is not None:
+            self.handler.upstream.ignored("tcp")
+            reset(self._transport)
 
     def eof_received(self) -> bool:
-        """The client sends no more; if it ever sent something, it may wait for an answer.
+        """The client half-closed; if it has sent bytes, it may still wait for a response.
 
-        Not in TLS, whose handshake would need more of it.
+        A TLS client cannot: its handshake would need more bytes.
         """
         self._eof = True
         waits = self._counted and self._buffer != b"" and not self._is_tls()
         if waits and self._transport is not None:
-            shorten_keepalive(self._transport)
+            _HALF_CLOSED.enable(self._transport.get_extra_info("socket"))
         return waits
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,7 +157,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
             self.handler.leaves(transport)
 
     def kept(self) -> int:
-        """Return how much waits for a pod."""
+        """Return how many bytes are kept for a pod."""
         return len(self._buffer)
 
     def _ends(self) -> None:
@@ -153,21 +180,29 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         self._grace = asyncio.get_running_loop().call_later(delay, call)
 
     def _speaks_first(self) -> None:
-        """The server may: go to a pod that answers, and wake one after the grace."""
+        """The server may speak first: connect to a serving pod, and wake one after the grace."""
         limits = self.handler.limits
         passed = limits.detect_grace if self.handler.protocol is PortProtocol.DETECT else 0.0
-        self._later(limits.tcp_grace - passed, self._wants_service)
+        if self.handler.upstream.tcp_wake == "Connect":
+            self._later(limits.tcp_grace - passed, self._wants_service)
         address = self.handler.upstream.pick()
         if address is not None:
             self._searching = True
             self._go(address)
 
     def _wants_service(self) -> None:
-        """The connection is no mere look at the port: it is use, and it wakes."""
+        """Count the connection as use, and wake a pod if none serves."""
         self._counts()
         if not self._searching:
             self._searching = True
             self.search()
+
+    def _speaks(self, data: bytes) -> bool:
+        """Count a tunnelled connection as use when its client has spoken; returns whether it has."""
+        if is_proxy_header(data):
+            return False
+        self._counts()
+        return True
 
     def _counts(self) -> None:
         if self._grace is not None:
@@ -179,7 +214,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
             self.handler.upstream.arrived(self.handler.now())
 
     def connect_failed(self, address: UpstreamAddress) -> None:
-        """The pod did not accept; a connection that does not count yet does not wake."""
+        """The pod did not accept. A connection that does not count as use yet does not wake."""
         if self._counted:
             super().connect_failed(address)
             return
@@ -207,7 +242,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
             connection,
             statistics=self.handler.statistics,
             on_client_lost=lambda: self._tunnel_ends(transport),
-            on_client_speaks=self._counts,
+            on_client_speaks=self._speaks,
             client_sends_no_more=self._eof,
         )
 
@@ -216,7 +251,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         self.handler.leaves(transport)
 
     def refuse(self, refusal: Refusal) -> None:
-        """A protocol that is not known has no error response: reset."""
+        """Reset the connection: an unknown protocol has no error response."""
         del refusal
         if self.held_since is not None:
             self.handler.statistics.holds[REFUSED_TCP].add(self.held_for)
@@ -236,7 +271,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         client.take_over(transport, self._buffer)
 
     def sweep(self, tick: int) -> None:
-        """Close a connection that never speaks, and notice one that is gone and not read."""
+        """Close a connection that never speaks, and one whose client vanished while it is not read."""
         transport = self._transport
         if transport is None or self.gave_up_search(tick):
             return

@@ -1,8 +1,8 @@
-"""The checks on the network: does a port accept, does a probe pass, does a database serve.
+"""Network checks: whether a port accepts, a probe passes, or a database serves.
 
-PostgreSQL, MySQL and Redis accept connections while they recover or load, and say so in their own protocols.
-Each is sent what a client would send first. Whatever it answers counts as serving, an error too, such as a
-role that does not exist; except the one that means that it is starting or stopping.
+PostgreSQL, MySQL and Redis accept connections while they recover or load, and report that in their protocols.
+Each gets a client's first message. Any response counts as serving, even an error such as an unknown role,
+except the error that means starting or stopping.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe
+from elasti.resolver.projections import DatabaseKind
+from elasti.resolver.readiness.plan import StartEnded
 from kubeloop.objects.core import GrpcAction, TcpSocketAction
 from kubeloop.probes.checks import connection, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.readiness.plan import PlannedProbe
 
 _AGENT = "kube-probe/elasti"
 # Version 3.0, for a role and a database that need not exist.
@@ -31,13 +33,22 @@ _REACHED = frozenset((errno.ECONNREFUSED, errno.ECONNRESET))
 
 
 class Reachability(enum.Enum):
-    """What a connection attempt showed."""
+    """The result of a connection attempt."""
 
     ACCEPTED = "accepted"
-    # The pod's machine answered: nothing listens yet.
+    # The pod's network stack answered: nothing listens yet.
     REFUSED = "refused"
-    # No answer: no route, or a policy drops us.
+    # No answer: there is no route, or a policy drops packets.
     UNREACHABLE = "unreachable"
+
+
+class DatabaseAnswer(enum.Enum):
+    """What a database's first answer says."""
+
+    SERVES = "serves"
+    STARTS = "starts"
+    # Nothing, or something else than this database answers.
+    UNKNOWN = "unknown"
 
 
 class PodChecks(Protocol):
@@ -51,10 +62,10 @@ class PodChecks(Protocol):
 
 
 class NetworkChecks:
-    """Asks over the network."""
+    """`PodChecks` over the network."""
 
     async def connect(self, address: UpstreamAddress, *, timeout: float) -> Reachability:
-        """Try one connection; it is closed at once."""
+        """Try one connection, and close it."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -67,11 +78,14 @@ class NetworkChecks:
         return Reachability.ACCEPTED
 
     async def ask(self, host: str, question: PlannedProbe) -> bool:
-        """Ask one probe, within its own timeout."""
+        """Run one probe within its own timeout."""
         port, timeout = question.port, question.timeout
         action = question.action
         if isinstance(action, DatabaseKind):
-            return await _database_serves(action, host, port, timeout)
+            return await _asked(action, host, port, timeout) is DatabaseAnswer.SERVES
+        if isinstance(action, StartEnded):
+            answer = await _asked(action.database, host, port, timeout)
+            return answer is not DatabaseAnswer.STARTS
         if isinstance(action, TcpSocketAction):
             outcome = await tcp_connect(host, port, timeout=timeout)
         elif isinstance(action, GrpcAction):
@@ -82,41 +96,49 @@ class NetworkChecks:
         return outcome.healthy
 
 
-async def _database_serves(database: DatabaseKind, host: str, port: int, timeout: float) -> bool:
+async def _asked(database: DatabaseKind, host: str, port: int, timeout: float) -> DatabaseAnswer:
     try:
         async with asyncio.timeout(timeout), connection(host, port) as (reader, writer):
             return await _ASKING[database](reader, writer)
     except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
-        return False
+        return DatabaseAnswer.UNKNOWN
 
 
-async def _postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+def _answer(*, serves: bool, starts: bool) -> DatabaseAnswer:
+    if starts:
+        return DatabaseAnswer.STARTS
+    return DatabaseAnswer.SERVES if serves else DatabaseAnswer.UNKNOWN
+
+
+async def _postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> DatabaseAnswer:
     writer.write(_POSTGRESQL_STARTUP)
     kind = await reader.readexactly(1)
     if kind != b"E":
-        # It asks who we are, or for an older version of the protocol.
-        return kind in (b"R", b"v")
+        # It asks for authentication, or for an older version of the protocol.
+        return _answer(serves=kind in (b"R", b"v"), starts=False)
     length = int.from_bytes(await reader.readexactly(4), "big") - 4
     fields = await reader.readexactly(min(max(length, 0), _LONGEST_ERROR))
-    return b"\0C57P03\0" not in fields
+    return _answer(serves=True, starts=b"\0C57P03\0" in fields)
 
 
-async def _mysql(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
-    # The server speaks first: length, number and kind of its packet, then the code of an error.
+async def _mysql(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> DatabaseAnswer:
+    # The server speaks first: the packet's length, number and kind, then an error's code.
     packet = await reader.readexactly(7)
     if packet[4] == _MYSQL_ERROR:
-        return int.from_bytes(packet[5:7], "little") != _MYSQL_SHUTTING_DOWN
-    return packet[4] == _MYSQL_HANDSHAKE
+        code = int.from_bytes(packet[5:7], "little")
+        return _answer(serves=True, starts=code == _MYSQL_SHUTTING_DOWN)
+    return _answer(serves=packet[4] == _MYSQL_HANDSHAKE, starts=False)
 
 
-async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> DatabaseAnswer:
     writer.write(b"PING\r\n")
     answer = await reader.readuntil(b"\r\n")
-    return answer.startswith((b"+", b"-")) and not answer.startswith(b"-LOADING")
+    return _answer(serves=answer.startswith((b"+", b"-")), starts=answer.startswith(b"-LOADING"))
 
 
 _ASKING: dict[
-    DatabaseKind, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+    DatabaseKind,
+    Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[DatabaseAnswer]],
 ] = {
     DatabaseKind.POSTGRESQL: _postgresql,
     DatabaseKind.MYSQL: _mysql,

@@ -1,4 +1,4 @@
-"""Reads a pod once: its probes and its addresses. No watch: pods are many, and few are asked for."""
+"""Reads a pod's probes and addresses once. There is no watch: pods are many, and few are needed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 _REMEMBERED = 1024
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=5.0)
 _TIMEOUT = 5.0
-# For this long connections wait for an API server that does not answer.
+# How long connections wait for an API server that does not answer.
 _PATIENCE = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
 class _PodFacts(NamedTuple):
-    """What is kept of a pod; `addresses` is None where it may not be read."""
+    """The cached facts about a pod. `addresses` is None if reading pods is forbidden."""
 
     plan: ProbePlan
     addresses: tuple[str, ...] | None = ()
 
 
 class KubePods:
-    """A `PodReader` that asks the API server, and remembers the answers."""
+    """A `PodReader` that reads from the API server, with a cache."""
 
     def __init__(self, client: Client) -> None:
         self._pods = client.resource(PODS, Pod)
@@ -42,19 +42,19 @@ class KubePods:
         self._locks: dict[PodName, asyncio.Lock] = {}
 
     async def plan(self, pod: PodName) -> ProbePlan:
-        """Return how a pod is asked; tries until the server answers."""
+        """Return a pod's probe plan. Retries until the server answers."""
         return (await self._facts(pod)).plan
 
     async def owns(self, pod: PodName, address: str) -> bool:
-        """Whether an address is a pod's own, as the API server says.
+        """Whether the API server lists an address as a pod's own.
 
-        Where that does not answer, or may not, the slice is believed: traffic does not stop with it.
+        If it does not answer or forbids the read, the EndpointSlice is trusted, so that traffic does not stop.
         """
         try:
             async with asyncio.timeout(_PATIENCE):
                 addresses = (await self._facts(pod)).addresses
                 if addresses is not None and address not in addresses:
-                    # A pod whose sandbox was made again has another address.
+                    # A pod whose sandbox was recreated has another address.
                     self._known.pop(pod, None)
                     addresses = (await self._facts(pod)).addresses
         except TimeoutError:
@@ -62,7 +62,7 @@ class KubePods:
         return addresses is None or address in addresses
 
     async def _facts(self, pod: PodName) -> _PodFacts:
-        """Ports and purposes share one reading."""
+        """Read a pod once for all its ports."""
         lock = self._locks.setdefault(pod, asyncio.Lock())
         try:
             async with lock:
@@ -83,16 +83,16 @@ class KubePods:
                 view = await self._pods.get(pod.name, namespace=pod.namespace, timeout=_TIMEOUT)
             except Forbidden:
                 _log.warning(
-                    "pods may not be read; slices are believed, and Ready is waited for instead of probing",
+                    "cannot read pods; trusting EndpointSlices and waiting for Ready instead of probing",
                     namespace=pod.namespace,
-                    remedy="allow the resolver's account to get pods",
+                    remedy="grant the resolver's ServiceAccount get on pods",
                 )
-                return _PodFacts(ProbePlan(only_ready="it may not be read"), None)
+                return _PodFacts(ProbePlan(only_ready="reading it is forbidden"), None)
             except NotFound:
                 return _PodFacts(ProbePlan(only_ready="it is gone"))
             except KubeError as error:
                 _log.info(
-                    "pod cannot be read yet",
+                    "cannot read pod; retrying",
                     namespace=pod.namespace,
                     pod=pod.name,
                     error=str(error),

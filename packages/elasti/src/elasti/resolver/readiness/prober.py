@@ -1,17 +1,17 @@
-"""Finds out when pods begin to serve, for as long as connections are held for them.
+"""Probes pods while connections are held for them.
 
-Each pod that is probed has a task of its own, which does what `policy.next_step` says: connect every 25 ms
-until the port accepts, then run the pod's probes one at a time until all have passed. The pod is read once,
-while its port is still being tried. Nothing is probed while no connection is held, and no pod whose Ready
-condition is true.
+Each probed pod has a task, which follows `plan.next_step`: it connects every 5 to 25 ms until the port accepts, then
+runs the pod's probes one at a time until all have passed. Meanwhile it reads the pod once. No pod is probed while
+no connection is held, nor if its Ready condition is true, unless it is a database that may still load.
 
-A probe's initialDelaySeconds is counted from the connection that the port accepted first, since a pod says
-only later when its container started; the kubelet, which knows, may find it Ready before.
+A probe's initialDelaySeconds counts from the first accepted connection, since the pod's status shows only later
+when its container started. The kubelet knows that earlier, and may report Ready first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,11 +19,12 @@ import structlog
 
 from elasti.resolver.readiness.checks import PodChecks, Reachability
 from elasti.resolver.readiness.plan import (
-    DatabaseKind,
     PlannedProbe,
     ProbePlan,
     ReadinessFacts,
     ReadinessStep,
+    StartEnded,
+    is_doubtful,
     next_step,
 )
 from kubeloop.aio.tasks import finish
@@ -31,15 +32,23 @@ from kubeloop.aio.tasks import finish
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from elasti.resolver.projections import PodName
+    from elasti.resolver.projections import DatabaseKind, PodName
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
     from elasti.resolver.readiness.plan import ReadinessPolicy
     from kubeloop.metrics.text import Histogram
 
 
 INTERVAL = 0.025
+# Connecting begins faster, and slows to the interval as the pod takes longer: by half a percent of its start.
+FIRST_INTERVAL = 0.005
+_PART_OF_START = 0.005
 CONNECT_TIMEOUT = 1.0
-# A Service with hundreds of pods starting is served by the first of them; probing all is no help.
+# For how long a database that says it starts is believed, and not its pod's Ready condition.
+LONGEST_DOUBT = 60.0
+# An attempt whose first packet was dropped gets no answer for a second: another begins beside it.
+OVERLAP = 0.1
+_AT_ONCE = 2
+# The first of hundreds of starting pods serves the Service; probing them all would not help.
 MOST_AT_ONCE = 16
 
 _log = structlog.get_logger(__name__)
@@ -49,31 +58,35 @@ class PodReader(Protocol):
     """Reads pods."""
 
     async def plan(self, pod: PodName) -> ProbePlan:
-        """Return how a pod is asked; one that cannot be read is left to Kubernetes."""
+        """Return a pod's probe plan; for an unreadable pod only its Ready condition counts."""
 
     async def owns(self, pod: PodName, address: str) -> bool:
-        """Whether an address is a pod's own; True where that cannot be found out."""
+        """Whether an address is a pod's own; True if unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """A pod that is waited for: what counts as serving, whose probes to ask, and what it did.
-
-    One that refused a connection must accept one before anything else counts. `is_http`: so speaks the
-    client that waits; `database`: what the port speaks.
-    """
+    """A pod that connections wait for."""
 
     policy: ReadinessPolicy
     pod: PodName | None = None
     ready: bool = False
+    #: It must accept a connection before anything else counts.
     has_refused: bool = False
+    #: Whether the first waiting client speaks HTTP or gRPC.
     is_http: bool = True
+    #: The port's database protocol.
     database: DatabaseKind | None = None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may still start though its pod is Ready."""
+        return is_doubtful(self.policy, self.database, is_http=self.is_http)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class Prober:
-    """Probes the pods of one port. `serves` is called for each that is found to serve."""
+    """Probes the pods of one port. Calls `serves` for each pod that serves."""
 
     checks: PodChecks
     pods: PodReader
@@ -88,7 +101,7 @@ class Prober:
         return f"<Prober {len(self._tasks)} pods>"
 
     def set_targets(self, wanted: Mapping[UpstreamAddress, ProbeTarget]) -> None:
-        """Probe these pods and no others; probes that run already go on."""
+        """Probe exactly these pods; running probes continue."""
         for address in [a for a, (target, _) in self._tasks.items() if wanted.get(a) != target]:
             self._stop(address)
         for address, target in wanted.items():
@@ -132,8 +145,8 @@ class Prober:
     async def _until_it_serves(
         self, address: UpstreamAddress, target: ProbeTarget, reading: asyncio.Task[ProbePlan] | None
     ) -> bool:
-        """Return whether it serves; False: only the Ready condition can tell."""
-        # A change of the Ready condition does not come here: it changes the probe target.
+        """Return True once it serves; False if only the Ready condition can tell."""
+        # A change of Ready does not arrive here: it replaces the probe target.
         facts = ReadinessFacts(
             policy=target.policy,
             ready=target.ready,
@@ -148,6 +161,8 @@ class Prober:
         while True:
             match next_step(facts):
                 case ReadinessStep.RELEASE:
+                    if facts.ready and target.is_doubtful:
+                        await self._until_start_ends(address, target)
                     if facts.accepts and self.stages is not None:
                         self.stages["probe"].add(loop.time() - began)
                     return True
@@ -169,12 +184,30 @@ class Prober:
 
     async def _until_it_accepts(self, address: UpstreamAddress) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            reach = await self.checks.connect(address, timeout=CONNECT_TIMEOUT)
-            if reach is Reachability.ACCEPTED:
-                return
-            await asyncio.sleep(max(INTERVAL - (loop.time() - began), 0.001))
+        begun, attempts = loop.time(), set[asyncio.Task[Reachability]]()
+        try:
+            while True:
+                began = loop.time()
+                if len(attempts) < _AT_ONCE:
+                    connecting = self.checks.connect(address, timeout=CONNECT_TIMEOUT)
+                    attempts.add(loop.create_task(connecting))
+                done, attempts = await asyncio.wait(
+                    attempts, timeout=OVERLAP, return_when=asyncio.FIRST_COMPLETED
+                )
+                if any(attempt.result() is Reachability.ACCEPTED for attempt in done):
+                    return
+                pause = max(FIRST_INTERVAL, min(_PART_OF_START * (began - begun), INTERVAL))
+                await asyncio.sleep(max(pause - (loop.time() - began), 0.001))
+        finally:
+            await finish(attempts)
+
+    async def _until_start_ends(self, address: UpstreamAddress, target: ProbeTarget) -> None:
+        """Wait while a database says that it starts, for a while: its pod is Ready."""
+        assert target.database is not None
+        asks = PlannedProbe(StartEnded(target.database), address.port)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_DOUBT):
+                await self._until_all_pass(address.host, ProbePlan((asks,)), accepted=0.0)
 
     async def _until_all_pass(self, host: str, plan: ProbePlan, *, accepted: float) -> None:
         loop = asyncio.get_running_loop()
@@ -183,7 +216,7 @@ class Prober:
             passed = 0
             while passed < question.successes:
                 if passed:
-                    # A threshold of three successes means three periods, and not three packets.
+                    # Successes count once a period, as the kubelet counts them.
                     await asyncio.sleep(question.period)
                 if await self.checks.ask(host, question):
                     passed += 1

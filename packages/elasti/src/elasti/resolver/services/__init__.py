@@ -1,1 +1,1 @@
-"""The Services that the resolver answers for: what it holds, wakes and answers."""
+"""The Services of a resolver: held connections, wake requests and local answers."""

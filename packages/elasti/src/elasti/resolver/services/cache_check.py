@@ -1,15 +1,14 @@
-"""Whether the watches still tell the truth, asked live while connections wait.
+"""Checks with live reads that the watches still deliver, while connections wait.
 
-A watch whose peer is gone without a word looks like a quiet one. The kernel notices lost packets after 45
-seconds, and a relay that acknowledges but passes nothing on is noticed by its missing bookmarks after three
-minutes; a client that is held would wait all that time for a pod that is ready. So, while connections wait
-and no pod serves them, the private slices of their Services are read from the API server every ten seconds,
-over new connections. Slices that the cache has at other versions, and that its watch still has not reported
-a moment later, mean that the watch is dead: it is ended, with its three sisters, which lead to the same
-server, and everything is listed again. A watch that is only slow is left alone until the next round, since
-lists would make it slower.
+A watch whose peer vanished looks like a quiet one. The kernel notices lost packets after 45 seconds, and missing
+bookmarks reveal a relay that acknowledges but forwards nothing after three minutes. A held client would wait all
+that time for a pod that is ready. So, while connections wait and no pod serves them, the private slices of their
+Services are read from the API server every ten seconds, over new connections. If the cache has other versions,
+and the watch has not reported the change a moment later, the watch is dead: it is closed together with the
+other three watches, which lead to the same server, and everything is listed again. A watch that is only slow is
+left alone until the next round, since lists would slow it further.
 
-Any one difference mends all, so a crowd of Services is sampled in turn.
+One difference repairs all watches, so if many Services wait, they are sampled in turn.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from kubeloop.client import Client
 
 
-# A pod that becomes ready is found after the period, the read, the grace and a list: within 15 s.
+# A pod that becomes ready is found after a period, a read, the grace and a list: within 15 s.
 PERIOD = 10.0
 GRACE = 2.0
 _READ_TIMEOUT = 2.0
@@ -46,12 +45,12 @@ SliceVersions: TypeAlias = frozenset[tuple[str, str]]
 
 
 class CacheCheck:
-    """Compares what the registry knows of pods with what the API server has."""
+    """Compares the registry's pods with the API server's."""
 
     def __init__(self, client: Client, registry: ServiceRegistry) -> None:
         self._client = client
         self._registry = registry
-        # What differed in the last round; and the Service that was read last.
+        # The versions that differed in the last round; the Service that was read last.
         self._differed: dict[ServiceKey, SliceVersions] = {}
         self._last = ServiceKey("", "")
 
@@ -60,7 +59,7 @@ class CacheCheck:
         await until(self.check, PERIOD, sliding=False)
 
     async def check(self) -> None:
-        """Read what connections wait for, and end the watches that have missed some of it."""
+        """Read the slices that connections wait for, and restart watches that missed a change."""
         sample = self._next_sample()
         before, self._differed = self._differed, {}
         if not sample:
@@ -69,7 +68,7 @@ class CacheCheck:
         live = dict(await asyncio.gather(*map(self._read, sample)))
         if not any(self._differs(key, versions) for key, versions in live.items()):
             return
-        # The event may be on its way.
+        # The watch event may be on its way.
         await asyncio.sleep(GRACE)
         for key, versions in live.items():
             if versions is None or not self._differs(key, versions):
@@ -78,8 +77,8 @@ class CacheCheck:
             heard = self._registry.pods_heard_at(key.namespace)
             if heard is not None and heard > read_at and before.get(key) != versions:
                 continue
-            _log.warning("watch missed a change of pods; listing again", service=str(key))
-            self._registry.relist(key.namespace, f"a live read of the pods of {key} differs")
+            _log.warning("watch missed a change; relisting", service=str(key))
+            self._registry.relist(key.namespace, f"a live read of the slices of {key} differs")
             self._differed.clear()
 
     def _next_sample(self) -> list[ServiceKey]:
@@ -91,14 +90,16 @@ class CacheCheck:
         return sample
 
     async def _read(self, key: ServiceKey) -> tuple[ServiceKey, SliceVersions | None]:
-        """Return the versions that the server has; None where it does not answer."""
+        """Return the server's versions; None if it does not answer."""
         slices = self._client.resource(SLICES, SliceView, namespace=key.namespace)
         selector = f"{PRIVATE_LABEL}=true,{SERVICE_LABEL}={private_service_name(key.service)}"
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
                 page = await slices.list(ListOptions(label_selector=selector))
         except (KubeError, TimeoutError) as error:
-            _log.warning("cannot compare pods with the server", service=str(key), error=str(error))
+            _log.warning(
+                "cannot compare the cache with the API server", service=str(key), error=str(error)
+            )
             return key, None
         return key, _versions(page.items)
 

@@ -1,13 +1,13 @@
-"""Held connections: one queue for each port of a Service, one bound for all of them.
+"""Held connections: one queue for each port of a Service, with one limit for all its ports.
 
-First come, first served; a connection that was sent to a pod and came back goes to the head of the queue,
-with the deadline it had. A connection that leaves is out at once, wherever it was in the queue. One timer
-watches the oldest only: in a queue in order of arrival the others cannot be due before.
+The queue is first come, first served. A connection that a pod refused goes back to the head of the queue and
+keeps its deadline. A connection can leave from any position at once. One timer watches the oldest connection:
+in order of arrival, no other can be due before it.
 
-Release is paced: a pod that has just begun to answer gets a batch of connections, then, a few milliseconds
-later, twice as many, and so on. The pause is too short to be noticed and long enough that a thousand
-connections do not meet a backlog of a hundred. Within a batch, and wherever many are notified, one iteration
-of the loop handles a few of them only: a queue of thousands must not slow down other Services.
+Release is paced: a pod that has just begun to serve gets a batch of connections, a few milliseconds later twice
+as many, and so on. The pause is too short to notice, but long enough that a thousand connections do not hit a
+backlog of a hundred. Each iteration of the loop notifies only a few connections, so that a queue of thousands
+does not slow down other Services.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elasti.resolver.proxy.upstream.interface import HeldConnection, Refusal, Up
 
 BATCH = 64
 PAUSE = 0.004
-# How many are notified in one iteration of the loop; it takes about half a millisecond.
+# Notified in one iteration of the loop, which takes about half a millisecond.
 SLICE = 32
 _RESOLUTION = 0.001
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 class HoldCapacity:
-    """How many connections one Service may have waiting, over all of its ports."""
+    """How many connections one Service may hold, on all its ports together."""
 
     __slots__ = ("limit", "used")
 
@@ -48,15 +48,15 @@ class HoldCapacity:
 class Hold:
     """The queue of one port.
 
-    `pods` returns the pods that answer at this moment; `changed` is called whenever the queue becomes
-    empty or stops being so.
+    `pods` returns the pods that serve now; `changed` is called when the queue becomes empty or stops being
+    empty.
     """
 
     capacity: HoldCapacity
     timeout: float
     pods: Callable[[], list[UpstreamAddress]]
     changed: Callable[[], None]
-    # Each waiter with the time since which it waits.
+    # Each waiter, and since when it waits.
     _waiting: OrderedDict[HeldConnection, float] = dataclasses.field(
         default_factory=OrderedDict, init=False
     )
@@ -75,13 +75,13 @@ class Hold:
 
     @property
     def first(self) -> HeldConnection | None:
-        """The connection that is next."""
+        """The connection at the head of the queue."""
         return next(iter(self._waiting), None)
 
     def wait(self, waiter: HeldConnection, *, first: bool) -> Refusal | None:
-        """Queue a connection; returns the refusal where there is no place."""
+        """Queue a connection; returns the refusal if the queue is full."""
         capacity = self.capacity
-        # One that comes back had a place already.
+        # One that comes back already had its place.
         if capacity.used >= capacity.limit and not first:
             return Refusal.OVERFLOW
         capacity.used += 1
@@ -101,13 +101,13 @@ class Hold:
             self._left(1)
 
     def release(self) -> None:
-        """Pods answer: send them the queue, in batches. Safe to call at any time."""
+        """Send the queue to the pods that serve, in batches. Safe to call at any time."""
         if self._release is None and self._waiting:
             self._batch = self._left_of_batch = BATCH
             self._release = asyncio.get_running_loop().call_soon(self._release_some)
 
     async def aclose(self) -> None:
-        """Refuse every held connection and stop the timers; none may be added afterwards."""
+        """Refuse all held connections and stop the timers. Add none afterwards."""
         if self._release is not None:
             self._release.cancel()
             self._release = None
@@ -117,14 +117,14 @@ class Hold:
             await asyncio.sleep(0)
 
     def set_timeout(self, timeout: float) -> None:
-        """Change how long connections may wait, for those too that wait already."""
+        """Change how long connections may wait, including those that already wait."""
         self.timeout = timeout
         self._set_deadline()
 
     def _release_some(self) -> None:
         self._release = None
         admitted = 0
-        # Asked each time: an admitted connection may find out that its pod is gone.
+        # Read each time: an admitted connection may find that its pod is gone.
         while self._left_of_batch and admitted < SLICE and self._waiting and (pods := self.pods()):
             self._left_of_batch -= 1
             admitted += len(pods)
@@ -163,7 +163,7 @@ class Hold:
 
     def _expire(self) -> None:
         self._deadline = None
-        # A timer may be early by the clock's resolution; one that finds none due would spin.
+        # A timer may fire early by the clock's resolution, and would then spin.
         due = asyncio.get_running_loop().time() + _RESOLUTION
         expired = []
         for waiter, since in itertools.islice(self._waiting.items(), SLICE):
@@ -172,11 +172,11 @@ class Hold:
             expired.append(waiter)
         for waiter in expired:
             self._give_up(waiter, Refusal.TIMEOUT)
-        # Where more are due, the next iteration handles them.
+        # If more are due, the next iteration handles them.
         self._set_deadline()
 
     def _give_up(self, waiter: HeldConnection, refusal: Refusal) -> None:
-        # One that gave up may have made another leave.
+        # An earlier notification may have made this one leave.
         if self._waiting.pop(waiter, None) is not None:
             self._left(1)
             self._notify(waiter.give_up, refusal)

@@ -1,13 +1,12 @@
 """`probeResponse`: requests that the resolver answers itself, without waking the workload. Pure.
 
-Rules are compiled once for a Service. A rule matches when its path, method, and every header and
-query parameter do; the first rule that matches answers. As in KubeElasti, a path prefix matches whole
-segments (`/health` matches `/health/live`, never `/healthy`), a regular expression is searched for
-anywhere in a value, header names ignore case, and of a repeated parameter any of the first eight values
-will do.
+Rules are compiled once for a Service. A rule matches if its path, its method, and every header and query
+parameter match; the first match wins. As in KubeElasti, a path prefix matches whole segments (`/health` matches
+`/health/live`, but not `/healthy`), a regular expression may match anywhere in a value, header names ignore case,
+and any of the first eight values of a repeated parameter may match.
 
-A rule with an expression that cannot be used matches nothing: a request that should have been
-answered here wakes the workload, which is the harmless mistake.
+A rule with an unusable expression matches nothing. Requests for it wake the workload, which is the harmless
+mistake.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
 
 
-# Expressions see no more than this of a value; longer ones match nothing.
+# Longer values match no expression.
 _LONGEST = 1024
 _MOST_VALUES = 8
 

@@ -1,15 +1,15 @@
-"""The operator as resolvers call it: every replica by its own address, the next before the first has failed.
+"""Calls the operator: every replica by its own address, hedged.
 
-A node that is lost takes its operator with it, and for most of a minute the Service's address still leads
-there: a connection to it is not refused, it is never answered. So the replicas' own addresses are read from
-the EndpointSlices of the operator's Service, and a request that is not answered within half a second goes to
-the next replica as well. A refusal, or a replica that cannot act, makes room for the next at once. The first
-replica that acts is the answer, and the next request begins with it. One that acts and does not lead has to
-write a note of the wake-up, so the next request begins with the one after it, unless one did not answer lately. A
-wake request may reach two replicas: the second finds that the target is up already.
+When a node is lost with an operator on it, the Service's address leads there for most of a minute, and connections
+to it are never answered. So the resolver reads the replicas' addresses from the EndpointSlices of the operator's
+Service, and sends a request that is not answered within half a second to the next replica as well. After a
+refusal, or if a replica cannot act, the next one is asked at once. The first replica that acts wins, and the next
+request starts with it. A replica that acts but does not lead has to write a note of the wake-up, so the next
+request starts with another one, unless a replica failed to answer recently. A wake request may reach two
+replicas: the second finds the target already scaled up.
 
-Where the slices cannot be read (rights of an older installation) or are not known yet, the Service's address
-is called the same way: each new connection may lead to another replica.
+If the slices cannot be read (an older installation's permissions) or are not known yet, the Service's address
+is called in the same way: each new connection may reach another replica.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import aiohttp
 import msgspec
 import structlog
 
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
+from elasti.authn.tls import PeerTls
 from elasti.resolver.projections import ServiceKey, SliceView
 from elasti.resolver.services.wake import OperatorUnreachable
 from kubeloop.aio.tasks import finish
+from kubeloop.http.client import AnswerTooLong, HttpClient
+from kubeloop.http.framing import FramingError
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.core import SERVICE_LABEL, SLICES
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,11 +39,11 @@ if TYPE_CHECKING:
     from kubeloop.informer.factory import ResourceClient
 
 
-# How long one replica may take before the next is asked, too: a wake-up takes some ten milliseconds.
+# After this time the next replica is asked as well. A wake-up takes some ten milliseconds.
 HEDGE = 0.5
-# How often the Service's address is tried in one request where it is the only one.
+# How often one request tries the Service's address if it is the only one.
 _TRIES = 3
-# For how long no leader is looked for where a replica did not answer: it may be the one.
+# After a replica did not answer, do not look for the leader for this long: it may be that replica.
 _STAY = 60.0
 _LONGEST_REPLY = 64 * 1024
 
@@ -50,8 +53,8 @@ _log = structlog.get_logger(__name__)
 class OperatorReplicas:
     """The URLs of the operator's replicas, from a watch of their Service's slices.
 
-    A factory of its own: a resolver without the right to read them works all the same, so nothing waits
-    for it, and a refusal is repeated with the library's long pauses.
+    It has its own informer factory: a resolver without permission to read these slices still works, so nothing
+    waits for this watch, and it retries with the library's long pauses.
     """
 
     def __init__(self, client: ResourceClient, *, namespace: str, service: str) -> None:
@@ -63,7 +66,7 @@ class OperatorReplicas:
         self._slices.set_error_handler(self._warn_once)
 
     def urls(self) -> list[str]:
-        """Return the replicas that are ready; those that are not where none is."""
+        """Return the ready replicas; all of them if none is ready."""
         found: dict[str, bool] = {}
         for endpoint_slice in self._slices.store.list():
             number = next((port.port for port in endpoint_slice.ports or () if port.port), None)
@@ -71,22 +74,22 @@ class OperatorReplicas:
                 if number is None or endpoint.conditions.terminating or not endpoint.addresses:
                     continue
                 address = endpoint.addresses[0]
-                host = f"[{address}]" if ":" in address else address
+                host = url_host(address)
                 found[f"http://{host}:{number}"] = endpoint.conditions.ready is not False
         return sorted(url for url, ready in found.items() if ready or not any(found.values()))
 
     def _warn_once(self, error: Exception) -> None:
         level = _log.debug if self._reported else _log.warning
-        level("operator replicas cannot be read; calling their Service", error=str(error))
+        level("cannot read operator replicas; calling their Service", error=str(error))
         self._reported = True
 
 
 class OperatorClient:
     """Calls the operator's server; a `WakeClient`. Use it as an `async with` block.
 
-    `url` is the Service's; `replicas` returns the replicas' own, none where they are not known.
-    `token_file` holds the ServiceAccount token for the operator's audience; it is read for every
-    call, since the kubelet replaces it. `failed` and `answered` count.
+    `url` is the Service's; `replicas` returns the replicas' URLs, if they are known. `token_file` holds the
+    ServiceAccount token for the operator's audience; it is read for every call, since the kubelet replaces it.
+    `answered` and `failed` count calls.
     """
 
     def __init__(
@@ -95,13 +98,15 @@ class OperatorClient:
         url: str,
         replicas: Callable[[], Sequence[str]] = tuple,
         token_file: str = "",
+        tls: PeerTls | None = None,
         timeout: float = 5.0,
     ) -> None:
         self._url = url.rstrip("/")
         self._replicas = replicas
         self._token_file = Path(token_file) if token_file else None
-        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 2.0))
-        self._session: aiohttp.ClientSession | None = None
+        self._tls = tls or PeerTls()
+        self._timeout = timeout
+        self._http: HttpClient | None = None
         self._first = self._passed = ""
         self._stay_until = -math.inf
         self.answered = 0
@@ -111,35 +116,40 @@ class OperatorClient:
         return f"<OperatorClient {self._url}>"
 
     async def __aenter__(self) -> Self:
-        # Connections are not kept: behind the Service's address, each new one may be another
-        # operator, and a kept one may lead to a dead one.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True, limit=100),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-        )
+        # Connections are not kept: behind the Service's address each new one may reach another replica, and a
+        # kept one may lead to a dead replica.
+        self._http = HttpClient(keep=0.0, limit=100, connect_timeout=min(self._timeout, 2.0))
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+        assert self._http is not None
+        await self._http.aclose()
 
-    async def wake(self, key: ServiceKey, *, count: int, client: str = "") -> WakeOutcome:
-        """Ask for a Service to be woken. Raises OperatorUnreachable where no replica answers."""
+    async def wake(
+        self, key: ServiceKey, *, count: int, client: str = "", wake_id: str = ""
+    ) -> IncomingReply:
+        """Ask to wake a Service. Raises OperatorUnreachable if no replica answers."""
         body = msgspec.json.encode(
-            IncomingRequest(svc=key.service, namespace=key.namespace, count=count, client=client)
+            IncomingRequest(
+                svc=key.service,
+                namespace=key.namespace,
+                count=count,
+                client=client,
+                wake_id=wake_id,
+            )
         )
         try:
-            headers = {"Content-Type": "application/json"} | await self._authorization()
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            headers |= await self._authorization()
         except OSError as error:
             self.failed += 1
             raise OperatorUnreachable(f"cannot read {self._token_file}: {error}") from error
-        outcome = await self._first_answer(body, headers)
+        reply = await self._first_answer(body, headers)
         self.answered += 1
-        return outcome
+        return reply
 
     def _order(self) -> list[str]:
-        """Return whom to ask, in turn; the Service's address is the last."""
+        """Return the URLs to ask, in order; the Service's address comes last."""
         found = self._replicas()
         replicas = sorted(found, key=lambda url: (url != self._first, url <= self._passed))
         return [*replicas, self._url] if replicas else [self._url] * _TRIES
@@ -151,7 +161,7 @@ class OperatorClient:
         stays = leads or now < self._stay_until
         self._first, self._passed = (url, "") if stays else ("", url)
 
-    async def _first_answer(self, body: bytes, headers: dict[str, str]) -> WakeOutcome:
+    async def _first_answer(self, body: bytes, headers: dict[str, str]) -> IncomingReply:
         waiting = self._order()
         first, asked = waiting[0], set[asyncio.Task[tuple[str, IncomingReply | str]]]()
         errors: list[str] = []
@@ -172,27 +182,32 @@ class OperatorClient:
                         unavailable = True
                     else:
                         self._note_good(url, leads=found.leads, alone=url == first)
-                        return found.outcome
+                        return found
         finally:
             await finish(asked)
         if unavailable:
-            return WakeOutcome.UNAVAILABLE
+            return IncomingReply(WakeOutcome.UNAVAILABLE)
         self.failed += 1
         raise OperatorUnreachable("; ".join(errors))
 
     async def _post(
         self, url: str, body: bytes, headers: dict[str, str]
     ) -> tuple[str, IncomingReply | str]:
-        assert self._session is not None
+        assert self._http is not None
         try:
-            async with self._session.post(
-                url + INCOMING_PATH, data=body, headers=headers, allow_redirects=False
+            async with self._tls.request(
+                self._http,
+                "POST",
+                url + INCOMING_PATH,
+                body=body,
+                headers=headers,
+                timeout=self._timeout,
             ) as answer:
                 if answer.status == 200:
-                    # KubeElasti's operator says 200 whatever happens; take it for a promise.
+                    # KubeElasti's operator always answers 200: treat it as a promise.
                     return url, IncomingReply(WakeOutcome.SCALING)
-                return url, _reply(answer.status, await answer.content.read(_LONGEST_REPLY))
-        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+                return url, _reply(answer.status, await answer.body(limit=_LONGEST_REPLY))
+        except (OSError, FramingError, AnswerTooLong) as error:
             return url, str(error) or type(error).__name__
 
     async def _authorization(self) -> dict[str, str]:
@@ -206,4 +221,4 @@ def _reply(status: int, body: bytes) -> IncomingReply | str:
     try:
         return msgspec.json.decode(body, type=IncomingReply)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return f"it answered {status}, and not as an operator does"
+        return f"status {status} without a valid reply"

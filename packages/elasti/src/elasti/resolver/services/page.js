@@ -1,5 +1,5 @@
-// Shows how far the wake-up is, and opens the app when a pod has answered. It comes before the page itself, so
-// that nothing in a page can take its nonce; the page's elements are found by their data-elasti.
+// Shows how far the wake-up is, and opens the app once a pod answers. This script precedes the page's HTML, so that
+// nothing in a template can take its nonce. It finds the page's elements by their data-elasti attributes.
 (() => {
   "use strict";
   const click = document.currentScript.dataset.click === "true";
@@ -10,8 +10,17 @@
     each("state", (element) => (element.dataset.state = line.stage));
     each("reference", (element) => (element.textContent = line.reference));
     each("stage", (element) => {
-      // What is written again is read out again.
+      // Screen readers announce text again when it is set again.
       if (element.textContent !== line.text) element.textContent = line.text;
+    });
+    each("parts", (list) => {
+      const items = (line.parts || []).map(([name, state]) => {
+        const item = document.createElement("li");
+        item.dataset.state = state;
+        item.textContent = `${name}: ${state}`;
+        return item;
+      });
+      list.replaceChildren(...items);
     });
     document.title = `${line.text} · ${title}`;
   };
@@ -28,7 +37,7 @@
         show(line);
         if (line.stage === "ready") return true;
         if (document.hidden) {
-          // A browser has six connections to a host: tabs that nobody sees leave them to others.
+          // A browser opens six connections to a host; hidden tabs leave them to visible ones.
           reader.cancel();
           return false;
         }
@@ -46,7 +55,7 @@
         return location.reload(); // the app has answered
       }
     } catch {
-      // The network, or a resolver that was replaced: ask again.
+      // A network error, or a replaced resolver: ask again.
     }
     setTimeout(watch, 2000);
   };

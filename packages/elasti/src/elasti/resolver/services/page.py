@@ -1,68 +1,60 @@
-"""The waiting page: who gets it, what it says, and where a page of a user's own comes from.
+"""The waiting page: which requests get it, and what it shows.
 
-Only a top-level navigation of a browser gets it; every other request is held, so that none is lost. A page is our
-script and then HTML: the built-in one, or a template from a ConfigMap. Whatever is in a template comes after
-the script and has no nonce, so it runs no script, loads nothing and sends no form; what replaces its placeholders
-is escaped. The page tells strangers that a target cannot start, never why: the log has the reason, and the
-reference that the page shows.
+Only a browser's top-level navigation gets the page; every other request is held, so none is lost. A page is our
+script followed by HTML: the built-in page, or a template from a ConfigMap. The template comes after the script and
+has no nonce, so it cannot run scripts, load resources or submit forms, and its placeholders are replaced with
+escaped text. Visitors may be strangers: the page tells them that the target cannot start, but not why. It shows a
+reference, and the log has the reason under that reference.
 """
 
 from __future__ import annotations
 
 import asyncio
-import html
-import importlib.resources
 import re
 import secrets
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
 
 from elasti.api.parsing import parse_duration
-from elasti.resolver.proxy.upstream.interface import LocalAnswer, RequestFacts, Stage
-from kubeloop.aio.tasks import finish
-from kubeloop.client.errors import KubeError
-from kubeloop.objects.core import PODS
-from kubeloop.objects.meta import SlimMeta
+from elasti.resolver.proxy.upstream.interface import (
+    LocalAnswer,
+    RequestFacts,
+    Stage,
+    UpstreamAddress,
+)
+from elasti.resolver.services.wake import PartState
 
 if TYPE_CHECKING:
-    from elasti.api.types import PageConfigMap, PageSpec
-    from elasti.resolver.projections import PodName
-    from elasti.resolver.services.service import WakeablePort, WakeableService
-    from kubeloop.client import Client
+    from elasti.api.types import PageSpec, WakeSpec
+    from elasti.resolver.projections import ListedEndpoint, ServiceKey
+    from elasti.resolver.services.page_source import PageSource
+    from elasti.resolver.services.wake import WakeLoop
 
-CONFIG_MAPS = "v1/configmaps"
-# Templates and pods are read again after so many seconds, while a page is shown.
-_FRESH = 5.0
-_REMEMBERED = 256
-_TIMEOUT = 5.0
-# A pod that fails and is tried again looks as if it started, each time.
+# A crash-looping pod looks as if it started at each attempt.
 _FAILURE_LASTS = 60.0
 _ANSWER_LASTS = 60.0
-# An operator that cannot act for so many seconds will not within the next.
+# An operator that cannot act for this many seconds counts as a failure.
 _UNAVAILABLE = 10.0
 _ASKED_PODS = 3
 _RETRY_AFTER = 5
 _SOONEST = 0.001
-_CANNOT_START = frozenset(
-    ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
-     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RunContainerError")
-)  # fmt: skip
 _TEXTS = {
-    Stage.ASLEEP: "Asleep",
     Stage.ASKED: "Waking up",
     Stage.PLACED: "Finding a place to run",
     Stage.STARTING: "Starting",
     Stage.READY: "Ready",
     Stage.FAILED: "Could not be started",
-    Stage.BUSY: "Many are waiting",
+    Stage.BUSY: "Many visitors are waiting",
 }
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
-_HERE = importlib.resources.files(__package__)
+_HERE = Path(__file__).parent
+# As html.escape, which costs a third of a MiB.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _SCRIPT = _HERE.joinpath("page.js").read_text()
 _BUILT_IN = _HERE.joinpath("page.html").read_text()
 
@@ -72,9 +64,9 @@ _log = structlog.get_logger(__name__)
 def is_navigation(request: RequestFacts) -> bool:
     """Whether a browser asks for a page to show in a tab.
 
-    Browsers say so; of clients that do not say what they want it for, the one that ranks HTML first.
+    Browsers say so in Sec-Fetch fields. Without these, a client that ranks HTML first counts as a browser.
     """
-    # Some proxies say that there is a body of no bytes.
+    # Some proxies add `Content-Length: 0`.
     has_body = request.field(b"transfer-encoding") or request.field(b"content-length") not in (
         None,
         b"0",
@@ -103,96 +95,39 @@ def _ranks_html_first(accept: str) -> bool:
     return best in _HTML_TYPES
 
 
-class _ConfigMap(msgspec.Struct, gc=False):
-    metadata: SlimMeta
-    data: dict[str, str] | None = None
+class ShownService(Protocol):
+    """A Service as its waiting page sees it."""
+
+    key: ServiceKey
+    wake: WakeSpec
+    waker: WakeLoop
+
+    #: Seconds that the last wake-up took; None before the first.
+    last_start: float | None
+
+    @property
+    def unserved(self) -> int:
+        """How many connections wait for a pod."""
+
+    @property
+    def part_states(self) -> list[PartState]:
+        """How far each of `waker.parts` is."""
 
 
-class _Waiting(msgspec.Struct, gc=False):
-    reason: str = ""
+class ShownPort(Protocol):
+    """A port as its waiting page sees it."""
 
+    serving: list[UpstreamAddress]
 
-class _ContainerState(msgspec.Struct, gc=False):
-    waiting: _Waiting | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False):
-    state: _ContainerState = msgspec.field(default_factory=_ContainerState)
-
-
-class _StartingStatus(msgspec.Struct, rename="camel", gc=False):
-    container_statuses: tuple[_ContainerStatus, ...] | None = None
-    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
-
-
-class _StartingPod(msgspec.Struct, gc=False):
-    metadata: SlimMeta
-    status: _StartingStatus = msgspec.field(default_factory=_StartingStatus)
-
-
-class PageSource:
-    """Reads what pages need of the API server: templates, and what keeps pods from starting.
-
-    Nothing waits for it: what was read last is returned at once, and read again where that is old.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._known: OrderedDict[Hashable, str] = OrderedDict()
-        self._read_at: dict[Hashable, float] = {}
-        self._reading: set[asyncio.Task[None]] = set()
-
-    def template(self, namespace: str, place: PageConfigMap) -> str:
-        """Return the HTML of a ConfigMap; empty where there is none that can be used, or not yet."""
-        return self._latest((namespace, place), lambda: self._template(namespace, place))
-
-    def failure(self, pod: PodName) -> str:
-        """Return what keeps a pod from starting; empty where nothing is known to."""
-        return self._latest(pod, lambda: self._failure(pod))
-
-    async def aclose(self) -> None:
-        """Stop reading."""
-        await finish(self._reading)
-
-    def _latest(self, key: Hashable, read: Callable[[], Awaitable[str]]) -> str:
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._read_at.get(key, -_FRESH) >= _FRESH:
-            self._read_at[key] = loop.time()
-            self._known.setdefault(key, "")
-            while len(self._known) > _REMEMBERED:
-                del self._read_at[self._known.popitem(last=False)[0]]
-            task = loop.create_task(self._keep(key, read))
-            self._reading.add(task)
-            task.add_done_callback(self._reading.discard)
-        return self._known.get(key, "")
-
-    async def _keep(self, key: Hashable, read: Callable[[], Awaitable[str]]) -> None:
-        try:
-            self._known[key] = await read()
-        except (KubeError, ValueError, msgspec.MsgspecError) as error:
-            self._known[key] = ""
-            # No warning: it is repeated, and the ElastiService's condition says it once.
-            _log.info("reading for a waiting page failed", read=str(key), error=str(error))
-
-    async def _template(self, namespace: str, place: PageConfigMap) -> str:
-        maps = self._client.resource(CONFIG_MAPS, _ConfigMap)
-        found = await maps.get(place.name, namespace=namespace, timeout=_TIMEOUT)
-        return place.text_in(found.data)
-
-    async def _failure(self, pod: PodName) -> str:
-        pods = self._client.resource(PODS, _StartingPod)
-        status = (await pods.get(pod.name, namespace=pod.namespace, timeout=_TIMEOUT)).status
-        containers = (status.init_container_statuses or ()) + (status.container_statuses or ())
-        waiting = (container.state.waiting for container in containers)
-        return next((w.reason for w in waiting if w is not None and w.reason in _CANNOT_START), "")
+    @property
+    def listed(self) -> Mapping[UpstreamAddress, ListedEndpoint]:
+        """The pods that have an address."""
 
 
 class PortPage:
     """The waiting page of one port of a Service; a `WaitingPage`."""
 
-    def __init__(
-        self, service: WakeableService, port: WakeablePort, source: PageSource | None
-    ) -> None:
+    def __init__(self, service: ShownService, port: ShownPort, source: PageSource | None) -> None:
         self._service = service
         self._port = port
         self._source = source
@@ -205,13 +140,13 @@ class PortPage:
 
     @property
     def after(self) -> float:
-        """How long a navigation is held first; not at all where a click shall begin the wake-up."""
+        """How long a navigation is held first; 0 if the visitor must click to wake the target."""
         if self._spec.require_click and self.stage() is Stage.ASLEEP:
             return 0.0
         return max(parse_duration(self._spec.after), _SOONEST)
 
     def offers(self, request: RequestFacts) -> bool:
-        """Whether a request may get the page; its template is read meanwhile."""
+        """Whether a request may get the page; starts reading its template."""
         if not is_navigation(request):
             return False
         self._template()
@@ -221,44 +156,74 @@ class PortPage:
         """Return how far the wake-up is."""
         if self._port.serving:
             return Stage.READY
+        if not self._port.listed and not self._service.unserved:
+            # Also after a failure: the next visitor decides whether to try again.
+            return Stage.ASLEEP
         if self._is_failing():
             return Stage.FAILED
         if self._port.listed:
             return Stage.STARTING
-        if not self._service.unserved:
-            return Stage.ASLEEP
-        # The page's own requests come and go; what was answered a moment ago still holds.
+        # The page's own requests come and go; a recent answer still holds.
         answered = self._service.waker.last_answer
         now = asyncio.get_running_loop().time()
         is_recent = answered is not None and now - answered < _ANSWER_LASTS
-        return Stage.PLACED if is_recent else Stage.ASKED
+        # Nothing looks for a place while it waits for what it needs.
+        states = self._service.part_states
+        waits = bool(states) and states[-1] is PartState.WAITING
+        return Stage.PLACED if is_recent and not waits else Stage.ASKED
 
     def line(self, stage: Stage | None = None) -> bytes:
-        """Return what an open page is told."""
+        """Return the present stage, or the one given, as a line of JSON for an open page."""
         stage = self.stage() if stage is None else stage
         if stage is Stage.FAILED and not self._reference:
             self._fail("no pod answered in time")
-        told = {"stage": stage, "text": _TEXTS[stage], "reference": self._reference}
-        return msgspec.json.encode(told) + b"\n"
+        line = {"stage": stage, "text": self._text(stage), "reference": self._reference}
+        return msgspec.json.encode(line | {"parts": self._parts(stage)}) + b"\n"
+
+    def recovered(self) -> None:
+        """A pod serves: earlier failures are over."""
+        self._reference = ""
+
+    def _parts(self, stage: Stage) -> list[tuple[str, PartState]]:
+        """Return what wakes together, with how far each is."""
+        if stage is Stage.ASLEEP:
+            return []  # what a former wake-up woke says nothing about the next one
+        names = (part.name for part in self._service.waker.parts)
+        return list(zip(names, self._service.part_states, strict=True))
+
+    @property
+    def _title(self) -> str:
+        return self._spec.title or self._service.key.service
+
+    def _text(self, stage: Stage) -> str:
+        if stage is not Stage.ASLEEP:
+            return _TEXTS[stage]
+        took = self._service.last_start
+        hint = "" if took is None else f" It takes about {max(round(took), 1)} s to start."
+        return f"{self._title} is asleep to save resources.{hint}"
 
     def answer(self) -> LocalAnswer:
-        """Return the page as a response that no cache keeps."""
+        """Return the page as a response that must not be cached."""
         stage, nonce = self.stage(), secrets.token_urlsafe(16)
         by_click = self._spec.require_click and stage is Stage.ASLEEP
         template = self._template()
         texts = {
-            "title": self._spec.title or self._service.key.service,
-            "stage": _TEXTS[stage],
+            "title": self._title,
+            "stage": self._text(stage),
             "state": stage.value,
             "reference": self._reference,
         }
-        # A template is of the Service's own tenant, who may style it; only ours gets the nonce.
+        rows = (
+            f'<li data-state="{state}">{escaped(f"{name}: {state}")}</li>'
+            for name, state in self._parts(stage)
+        )
+        # A template belongs to the Service's tenant, who may style it; only the built-in page gets the nonce.
         style, images = ("'unsafe-inline'", "data:") if template else (f"'nonce-{nonce}'", "'none'")
         if not template:
             texts["nonce"] = nonce
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src {style}; img-src {images};"
-            " connect-src 'self'; base-uri 'none'; form-action 'none'"
+            " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         fields = (
             "Content-Type: text/html; charset=utf-8\r\n"
@@ -276,7 +241,7 @@ class PortPage:
                 '<!doctype html>\n<meta charset="utf-8">',
                 "" if by_click else refresh,
                 f'<script nonce="{nonce}" data-click="{str(by_click).lower()}">\n{_SCRIPT}</script>\n',
-                filled(template or _BUILT_IN, texts),
+                filled(template or _BUILT_IN, texts, {"parts": "".join(rows)}),
             )
         )
         return LocalAnswer(self._spec.status, body.encode(), fields.encode())
@@ -290,7 +255,7 @@ class PortPage:
         now = asyncio.get_running_loop().time()
         since = self._service.waker.unavailable_since
         if since is not None and now - since > _UNAVAILABLE:
-            self._fail("the operator cannot scale it, or is not to be reached")
+            self._fail("the operator is unreachable or cannot scale it")
         elif self._source is not None:
             pods = [entry.pod for entry in self._port.listed.values()]
             for reason in filter(None, map(self._source.failure, pods[:_ASKED_PODS])):
@@ -304,15 +269,19 @@ class PortPage:
         if not self._reference:
             self._reference = secrets.token_hex(4)
             _log.warning(
-                "target cannot start; its waiting page shows the reference",
+                "target cannot start; its waiting page shows this reference",
                 service=str(self._service.key),
                 reference=self._reference,
                 reason=reason,
             )
 
 
-def filled(template: str, texts: dict[str, str]) -> str:
-    """Replace the placeholders that are known, escaped for text and for attributes."""
-    return _PLACEHOLDER.sub(
-        lambda found: html.escape(texts[found[1]]) if found[1] in texts else found[0], template
-    )
+def escaped(text: str) -> str:
+    """Return text as HTML has it, in elements and attributes."""
+    return text.translate(_ESCAPES)
+
+
+def filled(template: str, texts: Mapping[str, str], markup: Mapping[str, str]) -> str:
+    """Replace known placeholders, by text that is escaped and by our own `markup`."""
+    known = {name: escaped(text) for name, text in texts.items()} | dict(markup)
+    return _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), template)

@@ -1,10 +1,9 @@
 """The registry: builds Services from watched objects, and notifies listeners of changes.
 
-Four watches, whatever the number of Services: ElastiServices; the private Services, whose ports are the
-public ones' and say what each speaks; their EndpointSlices, which say where pods are; and the slices that
-point at resolvers. Handlers only note which Service is concerned; `_refresh` then reads all four caches and
-writes the whole state of that Service. It is the one writer, so the order in which the watches report does
-not matter.
+It needs four watches, for any number of Services: ElastiServices; private Services, which have the public
+Services' ports and protocols; their EndpointSlices, which list the pods; and the slices that list resolvers.
+Handlers only find out which Service changed. `_refresh` then reads all four caches and writes the whole state of
+that Service. It is the only writer, so the order of watch events does not matter.
 """
 
 from __future__ import annotations
@@ -15,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
+from elasti.api.names import (
+    ELASTISERVICES,
+    MANAGED_BY,
+    PRIVATE_LABEL,
+    private_service_name,
+    resolver_slice_name,
+)
 from elasti.resolver.ports.claims import PortClaim, PortClaims
 from elasti.resolver.projections import (
-    ELASTI_SERVICES,
     ElastiView,
     ServiceKey,
     ServiceView,
@@ -41,15 +45,15 @@ if TYPE_CHECKING:
 
 
 _BY_SERVICE = "service"
-# No port's name begins like this.
+# No port name begins with it.
 _PLACEHOLDER = "?"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class ServiceRegistry:
-    """Every Service that has an ElastiService. `bounds` limits what any of them may ask for.
+    """All Services that have an ElastiService. `bounds` limits their `spec.wake`.
 
-    What a replica may hold is divided among its `workers`.
+    A replica's `maxHeld` is divided among its `workers`.
     """
 
     factories: Iterable[SharedInformerFactory]
@@ -61,9 +65,9 @@ class ServiceRegistry:
     def __post_init__(self) -> None:
         self._listeners: ServicePortListeners | None = None
         self._services: dict[ServiceKey, WakeableService] = {}
-        # Services without an ElastiService whose ports nodes that are behind still use.
+        # Services that lost their ElastiService, but whose ports some nodes still use.
         self._left: dict[ServiceKey, WakeableService] = {}
-        # Which Service a private Service belongs to, and the objects that are for a Service.
+        # The Service of each private Service, and the ElastiServices of each Service.
         self._by_private: dict[ServiceKey, ServiceKey] = {}
         self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -74,7 +78,7 @@ class ServiceRegistry:
 
     @property
     def cold_starts(self) -> Mapping[str, Histogram]:
-        """How long the stages of cold starts took."""
+        """Durations of cold starts, by stage."""
         return self.deps.cold_starts
 
     def __len__(self) -> int:
@@ -87,30 +91,30 @@ class ServiceRegistry:
         return iter(self._services.values())
 
     def get(self, key: ServiceKey) -> WakeableService | None:
-        """Return a Service, if it has an ElastiService."""
+        """Return a Service; None if it has no ElastiService."""
         return self._services.get(key)
 
     def attach(self, listeners: ServicePortListeners) -> None:
-        """Notify these listeners of changed ports, from now on."""
+        """Notify these listeners of changed ports from now on."""
         self._listeners = listeners
 
     def object_name(self, key: ServiceKey) -> str | None:
-        """Return the name of the ElastiService that a Service has."""
+        """Return the name of a Service's ElastiService."""
         view = self._view(key)
         return view.metadata.name if view is not None else None
 
     def port(self, claim: PortClaim) -> WakeablePort:
-        """Return the upstream of a claim; it may be kept for a Service that has left."""
+        """Return the upstream of a claim, even if its Service was removed."""
         service = self._services.get(claim.key) or self._left[claim.key]
         return service.port(claim.port_name)
 
     def unbound(self, key: ServiceKey) -> None:
-        """The last socket of a Service was closed: one that has left is not needed any more."""
+        """Forget a removed Service whose last socket was closed."""
         if not self.claims.has_any(key):
             self._left.pop(key, None)
 
     def default_port(self, key: ServiceKey, number: int | None) -> WakeablePort | None:
-        """Return the upstream for a Service's port by its number, else its first."""
+        """Return the upstream of a Service's port by number, or of its first port."""
         service = self._services.get(key)
         if service is None:
             return None
@@ -118,7 +122,7 @@ class ServiceRegistry:
         return service.port(_placeholder_name(number) if name is None else name)
 
     def is_listed(self, address: str) -> bool:
-        """Whether some slice points at this resolver's address."""
+        """Whether an EndpointSlice lists this resolver's address."""
         return any(
             address in endpoint.addresses
             for informers in self._informers
@@ -126,24 +130,24 @@ class ServiceRegistry:
             for endpoint in endpoint_slice.endpoints or ()
         )
 
-    # Whether the watches tell the truth
+    # For checks of the watches
 
     def unserved(self) -> list[ServiceKey]:
-        """Return the Services for which connections wait while no pod serves."""
+        """Return the Services that have held connections but no serving pod."""
         return [key for key, service in self._services.items() if service.unserved]
 
     def pods_heard_at(self, namespace: str) -> float | None:
-        """Return the loop's time at which the watch of a namespace's pods was heard last."""
+        """Return the loop's time of the last sign of life of a namespace's slice watch."""
         return max((c.endpoints.last_heard or 0.0 for c in self._in(namespace)), default=None)
 
     def relist(self, namespace: str, reason: str) -> None:
-        """End the watches of a namespace and list again, because they have missed something."""
+        """Restart the watches of a namespace, which have missed a change."""
         for informers in self._in(namespace):
             for informer in informers.all:
                 informer.relist(reason)
 
     def doubts(self) -> list[str]:
-        """Return which watches may be behind, each with the reason."""
+        """Return the watches that may be behind, each with its reason."""
         return [
             f"{informer.name}: {informer.doubt}"
             for informers in self._informers
@@ -160,10 +164,10 @@ class ServiceRegistry:
             await service.aclose()
         await finish(self._closing, cancel=False)
 
-    # What the watches report
+    # Watch events
 
     def object_changed(self, note: Notification[ElastiView]) -> None:
-        """An ElastiService came, changed or went."""
+        """An ElastiService was added, changed or deleted."""
         old = note.old if isinstance(note, Updated) else note.obj
         self._drop_object(old.key, str(note.key))
         new = note.new if isinstance(note, Updated) else note.obj
@@ -175,17 +179,17 @@ class ServiceRegistry:
             self._refresh(key)
 
     def private_changed(self, note: Notification[ServiceView]) -> None:
-        """A private Service came, changed or went."""
+        """A private Service was added, changed or deleted."""
         meta = (note.new if isinstance(note, Updated) else note.obj).metadata
         self._refresh_private(ServiceKey(meta.namespace, meta.name))
 
     def endpoints_changed(self, note: Notification[SliceView]) -> None:
-        """Pods came, changed or went."""
+        """A slice of pods was added, changed or deleted."""
         for owner in _owners(note):
             self._refresh_private(owner)
 
     def published_changed(self, note: Notification[SliceView]) -> None:
-        """A slice that points at resolvers came, changed or went."""
+        """A slice of resolvers was added, changed or deleted."""
         for owner in _owners(note):
             self._refresh_published(owner)
             self._refresh(owner)
@@ -219,10 +223,10 @@ class ServiceRegistry:
     def _endpoints(
         self, service: WakeableService
     ) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
-        """Return the pods by port.
+        """Return the pods by port name.
 
-        A port that was asked for by number has those of its name, and one that was renamed those of
-        the name that its number has now: connections may be held or kept under the old one.
+        A port that was looked up by number gets the pods of its name. A renamed port gets the pods of the
+        number's new name, since connections may still use the old name.
         """
         found = endpoints_of(self.private_slices(service.key))
         ports = self._service_ports(service.key)
@@ -247,6 +251,7 @@ class ServiceRegistry:
             timeout_seconds=min(wake.timeout_seconds, bounds.timeout_seconds),
             max_held=max(most // self.workers, 1),
             page=msgspec.structs.replace(wake.page, mode=wake.page.mode or bounds.page.mode),
+            ignore=bounds.ignore.extended_by(wake.ignore),
         )
 
     def _remove(self, key: ServiceKey) -> None:
@@ -255,7 +260,7 @@ class ServiceRegistry:
         service = self._services.pop(key, None)
         if service is not None:
             if ports:
-                # There may be connections that no listener has accepted yet.
+                # Accept queues may hold connections for it.
                 self._left[key] = service
             private = ServiceKey(key.namespace, private_service_name(key.service))
             self._by_private.pop(private, None)
@@ -264,10 +269,10 @@ class ServiceRegistry:
             task.add_done_callback(self._closing.discard)
 
     def _wanted(self, view: ElastiView) -> dict[int, PortClaim]:
-        """Return the claims of a Service: what a slice says counts before what status says.
+        """Return the claims of a Service. Slices win over status.
 
-        Where they differ both are open: traffic comes to the one, and the operator publishes the
-        other only after that has answered.
+        If they differ, both ports are open: traffic arrives at the slice's port, and the operator publishes the
+        other one only after it has answered.
         """
         by_name = {port.name: port for port in self._service_ports(view.key)}
         reported = [(port.name, port.resolver_port) for port in view.status.resolver_ports]
@@ -291,7 +296,7 @@ class ServiceRegistry:
         if self._listeners is not None:
             self._listeners.touch(ports)
 
-    # Reading the caches
+    # Cache lookups
 
     def _view(self, key: ServiceKey) -> ElastiView | None:
         views = self._objects.get(key)
@@ -313,7 +318,7 @@ class ServiceRegistry:
         return ()
 
     def private_slices(self, key: ServiceKey) -> list[SliceView]:
-        """Return the slices that list a Service's pods, as the cache has them."""
+        """Return the cached slices of a Service's pods."""
         private = ServiceKey(key.namespace, private_service_name(key.service))
         return [
             p
@@ -322,7 +327,7 @@ class ServiceRegistry:
         ]
 
     def _published_slices(self, key: ServiceKey) -> list[SliceView]:
-        """Return the slices that the operator made: others may carry its label, never two its name."""
+        """Return the operator's slices, by name: other slices may have its label."""
         name = resolver_slice_name(key.service)
         return [
             found
@@ -341,10 +346,10 @@ class ServiceRegistry:
 
 
 class _Informers:
-    """The four informers of one namespace, or of all."""
+    """The four informers of one namespace, or of the whole cluster."""
 
     def __init__(self, factory: SharedInformerFactory, registry: ServiceRegistry) -> None:
-        self.objects = factory.informer(ELASTI_SERVICES, ElastiView)
+        self.objects = factory.informer(ELASTISERVICES, ElastiView)
         self.private = factory.informer(
             SERVICES, ServiceView, label_selector=f"{PRIVATE_LABEL}=true"
         )
@@ -368,7 +373,7 @@ class _Informers:
 
 
 def _port_name(ports: Sequence[ServicePort], number: int | None) -> str | None:
-    """Return the name of the port of that number, else of the first; None while none is known."""
+    """Return the name of the port with that number, or of the first port; None if no port is known."""
     chosen = next((port for port in ports if port.port == number), None)
     if chosen is None and ports:
         chosen = ports[0]
@@ -376,7 +381,7 @@ def _port_name(ports: Sequence[ServicePort], number: int | None) -> str | None:
 
 
 def _placeholder_name(number: int | None) -> str:
-    """Return the name of the upstream for a port of which only a number is known, or not even that."""
+    """Return a name for an upstream until its port's name is known."""
     return f"{_PLACEHOLDER}{number or ''}"
 
 

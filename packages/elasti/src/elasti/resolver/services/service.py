@@ -1,18 +1,17 @@
-"""A Service with an ElastiService, as one worker sees it: ports, pods, held connections.
+"""A Service with an ElastiService, as one worker sees it: ports, pods and held connections.
 
-A `WakeablePort` is what the data path calls an upstream. It knows the pods on that port and which of them
-serve:
+A `WakeablePort` is the data path's upstream. It knows the pods on its port and which of them serve. A pod serves
+if all of this is true:
 
-    listed in the private slices at an address that is the pod's own, not terminating, and either Ready
-    or found to serve by our prober, and not known to have refused a connection since.
+    a private slice lists it, at an address that is the pod's own; it is not terminating; it is Ready, or the
+    prober found that it serves; and it has not refused a connection since.
 
-A slice may name any address, so pods are read where connections may go to them, and ports are told only of
-those whose address it is.
+A slice may name any address, so pods are read before connections go to them, and ports see only the pods that
+own their address.
 
-Everything happens on the loop's thread and in one place for each cause: the registry reports the cluster's
-state (`configure`, `set_endpoints`), the data path asks and reports, the prober reports what it found. After
-each of these `_update` compares what is wanted with what is going on: probing, waking and releasing start
-and stop there and nowhere else.
+Everything runs on the loop's thread: the registry reports the cluster's state (`configure`, `set_endpoints`), the
+data path asks for pods and reports refusals, and the prober reports pods that serve. After each of these,
+`_update` compares the wanted state with the actual one. Probing, waking and releasing start and stop only there.
 """
 
 from __future__ import annotations
@@ -28,34 +27,47 @@ import structlog
 from elasti.api.defaults import COLD_START_BOUNDS
 from elasti.api.types import ProbeResponse, WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
+from elasti.resolver.projections import DatabaseKind
 from elasti.resolver.proxy.statistics import LatencyHistograms, TrafficStatistics
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
+from elasti.resolver.readiness.plan import is_doubtful
 from elasti.resolver.readiness.prober import MOST_AT_ONCE, PodReader, Prober, ProbeTarget
 from elasti.resolver.services.hold import Hold, HoldCapacity
+from elasti.resolver.services.ignored import IgnoredRequests, agent_lists
 from elasti.resolver.services.local_answers import LocalAnswerRules
-from elasti.resolver.services.page import PageSource, PortPage
-from elasti.resolver.services.wake import DurableWakeRequest, WakeClient, WakeLoop
+from elasti.resolver.services.page import PortPage
+from elasti.resolver.services.wake import (
+    DurableWakeRequest,
+    PartState,
+    WakeClient,
+    WakeLoop,
+    late_parts,
+    part_states,
+)
 from kubeloop.aio.tasks import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import TypeAlias
 
     from elasti.resolver.projections import ListedEndpoint, PodName, ServiceKey
     from elasti.resolver.proxy.upstream.interface import (
         HeldConnection,
         RequestFacts,
+        TcpWake,
         UpstreamAddress,
     )
     from elasti.resolver.readiness.checks import PodChecks
+    from elasti.resolver.services.ignored import AgentLists
+    from elasti.resolver.services.page_source import PageSource
 
     _Place: TypeAlias = tuple[str, PodName]
 
 
-# Nothing is probed while no connection is held; a pod that refused is then tried again after this time.
+# While no connection is held, nothing is probed: a pod that refused is tried again after this time.
 _REFUSAL_LASTS = 1.0
 _PROBE_TARGET = PROBE_PATH.encode()
-# By then slices say that a pod is stopping, or it was not told to.
+# By then slices show that a pod is terminating, or it was not scaled down.
 _RETIREMENT = 10.0
 
 _log = structlog.get_logger(__name__)
@@ -63,18 +75,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ServiceDeps:
-    """What services need of the world; and whether this worker is `leaving` it.
-
-    `cold_starts`: how long the stages of cold starts took, of all Services together. `pages`: without it
-    waiting pages are the built-in one.
-    """
+    """The objects that all Services of a worker share."""
 
     checks: PodChecks
     pods: PodReader
+    #: Known programs, for `wake.ignore`.
+    agents: AgentLists = dataclasses.field(default_factory=agent_lists)
     operator: WakeClient
     durable: DurableWakeRequest
+    #: Whether this worker drains.
     leaving: bool = False
+    #: Finds another Service.
+    find: Callable[[ServiceKey], WakeableService | None] = lambda _key: None
+    #: None: only the built-in waiting page is shown.
     pages: PageSource | None = None
+    #: Durations of cold starts by stage, of all Services.
     cold_starts: LatencyHistograms[str] = dataclasses.field(
         default_factory=lambda: LatencyHistograms(COLD_START_BOUNDS)
     )
@@ -87,27 +102,30 @@ class WakeableService:
         self.key = key
         self.wake = WakeSpec()
         self.rules = LocalAnswerRules(())
-        # Whether slices point here; None before the first refresh.
+        self.ignored = IgnoredRequests(agents=deps.agents)
+        # Whether slices list resolvers; None before the first refresh.
         self.published: bool | None = None
-        # How often traffic began to come here, and to go elsewhere.
+        # How often traffic switched to the resolver, and to the pods.
         self.switches = {True: 0, False: 0}
         self.statistics = TrafficStatistics()
         self.last_arrival: float | None = None
+        # How long the last wake-up took, in seconds, as its clients saw it.
+        self.last_start: float | None = None
         self.capacity = HoldCapacity(self.wake.max_held)
         owner = msgspec.json.encode(ProbeIdentity(key.namespace, key.service))
         self.identity = LocalAnswer(200, owner, counted=False)
         self._deps = deps
         self._responses: tuple[ProbeResponse, ...] = ()
         self._ports: dict[str, WakeablePort] = {}
-        # The number that a port's name has, or had last; a port may be renamed while it is in use.
+        # Each port name's present or last number: a port may be renamed while it is in use.
         self.numbers: dict[str, int] = {}
         self._closed = False
         self._endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]] = {}
-        # Whether an address is its pod's own; which pods are to be read for that, and are being read.
+        # Whether an address is its pod's own; the pods still to read for that; those being read.
         self._owned: dict[_Place, bool] = {}
         self._unread: set[_Place] = set()
         self._reading: dict[_Place, asyncio.Task[None]] = {}
-        # Pods that may have been told to stop, and the timer after which they are not suspected of it.
+        # Pods that may be about to stop, and the timer that ends the suspicion.
         self._retired: set[PodName] = set()
         self._retirement: asyncio.TimerHandle | None = None
         self.waker = WakeLoop(
@@ -124,12 +142,33 @@ class WakeableService:
 
     @property
     def held(self) -> int:
-        """How many connections wait."""
+        """How many connections are held."""
         return self.capacity.used
 
     @property
+    def is_asleep(self) -> bool:
+        """Whether it has no pods. While pods start or fail, requests are theirs."""
+        return not any(self._endpoints.values())
+
+    @property
+    def has_ready_pod(self) -> bool | None:
+        """Whether Kubernetes reports a pod ready; None if it has no pods."""
+        listed = [one.ready for found in self._endpoints.values() for one in found.values()]
+        return any(listed) if listed else None
+
+    @property
+    def part_states(self) -> list[PartState]:
+        """How far each part is of the set that wakes together (`waker.parts`), itself the last."""
+
+        def has_ready_pod(name: str) -> bool | None:
+            found = self._deps.find(self.key._replace(service=name))
+            return None if found is None else found.has_ready_pod
+
+        return part_states(self.waker.parts, has_ready_pod)
+
+    @property
     def port_names(self) -> tuple[str, ...]:
-        """The names under which ports were asked for."""
+        """The names of the ports in use."""
         return tuple(self._ports)
 
     def _first_client(self) -> str:
@@ -141,6 +180,13 @@ class WakeableService:
         if responses != self._responses:
             self._responses = responses
             self.rules = LocalAnswerRules(responses)
+        if wake.ignore != self.wake.ignore:
+            counts = self.ignored.counts
+            ignore = wake.ignore
+            self.ignored = IgnoredRequests(
+                ignore.presets or (), ignore.rules, agents=self._deps.agents
+            )
+            self.ignored.counts.update(counts)
         if wake != self.wake:
             self.wake = wake
             self.capacity.limit = wake.max_held
@@ -148,14 +194,14 @@ class WakeableService:
                 port.reconfigure()
 
     def publish(self, *, published: bool) -> None:
-        """Take whether slices point here; the first refresh is no change."""
+        """Note whether slices list resolvers. The first refresh does not count as a switch."""
         if self.published is not None and published != self.published:
             self.switches[published] += 1
         self.published = published
         self.read_pods()
 
     def port(self, name: str) -> WakeablePort:
-        """Return the upstream for one of the Service's ports, by the port's name."""
+        """Return the upstream of a port, by its name."""
         port = self._ports.get(name)
         if port is None:
             port = self._ports[name] = WakeablePort(self, name, deps=self._deps)
@@ -167,7 +213,7 @@ class WakeableService:
     def set_endpoints(
         self, endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]]
     ) -> None:
-        """Take what the private slices say."""
+        """Set the pods that the private slices list."""
         self._endpoints = endpoints
         places = {(at.host, one.pod) for found in endpoints.values() for at, one in found.items()}
         self._owned = {place: self._owned[place] for place in places & self._owned.keys()}
@@ -176,7 +222,7 @@ class WakeableService:
         self._show_endpoints()
 
     def retire_pods(self, *, retired: bool) -> None:
-        """Give nothing more to the pods that are there now, for a while: they may be told to stop; or end that."""
+        """Send nothing to the present pods for a while, since they may be about to stop; or end that."""
         if self._retirement is not None:
             self._retirement.cancel()
         listed = self._endpoints.values() if retired else ()
@@ -188,7 +234,7 @@ class WakeableService:
         self._show_endpoints()
 
     def read_pods(self) -> None:
-        """Find out whose addresses are listed, if connections may go there."""
+        """Check that listed addresses are the pods' own, if connections may go there."""
         if self._closed or not (self.published or self.held):
             return
         while self._unread and len(self._reading) < MOST_AT_ONCE:
@@ -203,7 +249,7 @@ class WakeableService:
             del self._reading[host, pod]
         if not owned:
             _log.warning(
-                "a slice gives a pod an address that is not its own",
+                "EndpointSlice lists an address that is not the pod's own; ignoring it",
                 service=str(self.key),
                 pod=pod.name,
                 address=host,
@@ -224,7 +270,7 @@ class WakeableService:
         }
 
     async def aclose(self) -> None:
-        """Refuse held connections and stop; connections that still come may pick known pods."""
+        """Refuse held connections and stop. Later connections may still use known pods."""
         self._closed = True
         if self._retirement is not None:
             self._retirement.cancel()
@@ -235,7 +281,7 @@ class WakeableService:
 
     @property
     def unserved(self) -> int:
-        """How many connections wait for a pod while none serves them."""
+        """How many connections wait while no pod serves."""
         return sum(len(port.hold) for port in self._ports.values() if not port.serving)
 
 
@@ -258,14 +304,15 @@ class WakeablePort:
             checks=deps.checks, pods=deps.pods, serves=self._found, stages=deps.cold_starts
         )
         self._endpoints: Mapping[UpstreamAddress, ListedEndpoint] = {}
-        # What our prober found to serve though Kubernetes does not say so yet.
+        # Pods that the prober found serving before Kubernetes reported them Ready, and databases that were asked.
         self._proven: set[UpstreamAddress] = set()
-        # What refused a connection, and the timer after which that is forgotten.
+        # Pods that refused a connection, and the timers after which that is forgotten.
         self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
         self._turn = 0
-        self._unserved = False
+        # Since when connections wait while no pod serves.
+        self._unserved_since: float | None = None
         self._page = PortPage(service, self, deps.pages)
-        # Whether pods were listed when last looked at: the first one ends the wait for the scheduler.
+        # Whether pods were listed at the last update: the first one ends the wait for the scheduler.
         self._awaited = True
         self._closed = False
 
@@ -278,11 +325,11 @@ class WakeablePort:
 
     @property
     def stepping_aside(self) -> bool:
-        """Whether our slice is gone, so that pods take over; or this worker or Service goes."""
+        """Whether connections should end after their response: pods take over, or this worker or Service ends."""
         return not self._service.published or self._deps.leaving or self._closed
 
     def pick(self) -> UpstreamAddress | None:
-        """Return the next pod that serves; None also while others are queued."""
+        """Return the next serving pod; None also while connections are queued."""
         serving = self.serving
         if not serving or len(self.hold):
             return None
@@ -290,7 +337,7 @@ class WakeablePort:
         return serving[turn]
 
     def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
-        """Queue a connection; not on a port that was closed while its connections went on."""
+        """Queue a connection, unless the port is closed."""
         if self._closed:
             return Refusal.GONE
         refusal = self.hold.wait(waiter, first=first)
@@ -299,11 +346,11 @@ class WakeablePort:
         return refusal
 
     def leave(self, waiter: HeldConnection) -> None:
-        """Take a connection out of the queue."""
+        """Remove a connection from the queue."""
         self.hold.leave(waiter)
 
     def refused(self, address: UpstreamAddress) -> None:
-        """Do not pick a pod before it answers again."""
+        """Do not pick this pod until it accepts again."""
         if self._closed:
             self.serving = [other for other in self.serving if other != address]
         elif address in self._endpoints and address not in self._refused:
@@ -312,17 +359,37 @@ class WakeablePort:
             self._proven.discard(address)
             self._update()
 
+    def explain(self, refusal: Refusal) -> str:
+        """Return a refusal's message; of a wake-up that took too long, with what did not start."""
+        service = self._service
+        is_late = refusal is Refusal.TIMEOUT and service.waker.parts
+        late = late_parts(service.waker.parts, service.part_states) if is_late else ()
+        return f"{refusal.message}: {', '.join(late)} did not start" if late else refusal.message
+
     def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
-        """Answer the operator's probe and what the user's rules say."""
+        """Answer the operator's ownership probe, and requests that match the user's rules."""
         if request.target == _PROBE_TARGET and request.method == b"GET":
             return self._service.identity
-        # Also while pods serve: a health check that were passed on then would be use, and the
-        # workload would never sleep.
-        return self._service.rules.answer(request)
+        # Also while pods serve: a forwarded health check would count as use, and the workload would never
+        # sleep.
+        local = self._service.rules.answer(request)
+        if local is None and self._service.is_asleep:
+            local = self._service.ignored.answer(request)
+        return local
+
+    @property
+    def tcp_wake(self) -> TcpWake:
+        """When a connection that does not speak HTTP wakes the workload."""
+        # A MySQL client waits for the server's first message. Without pods the port's name and number tell.
+        number = self._service.numbers.get(self.name, 0)
+        database = DatabaseKind.of_port(app_protocol=None, name=self.name, port=number)
+        if self.serving or database is DatabaseKind.MYSQL:
+            return "Connect"
+        return self._service.wake.tcp
 
     @property
     def page(self) -> PortPage | None:
-        """What browsers are shown while they wait; None where they wait as all others."""
+        """The waiting page for browsers; None if it is off."""
         return self._page if self._service.wake.page.mode == "Auto" else None
 
     @property
@@ -330,19 +397,23 @@ class WakeablePort:
         """The pods that have an address."""
         return self._endpoints
 
+    def ignored(self, rule: str) -> None:
+        """Count a connection that did not wake the workload."""
+        self._service.ignored.count(rule)
+
     def arrived(self, now: float) -> None:
-        """Note that the Service is in use."""
+        """Note that the Service was used."""
         self._service.last_arrival = now
 
-    # The cluster and the prober
+    # Reports of the cluster and the prober
 
     def set_endpoints(self, endpoints: Mapping[UpstreamAddress, ListedEndpoint]) -> None:
-        """Take the pods that the slices list now."""
+        """Set the pods that the slices list."""
         before = self._endpoints
         self._endpoints = endpoints
         for address in [a for a in self._refused if a not in endpoints]:
             self._refused.pop(address).cancel()
-        # A pod that is gone, was replaced, or has lost its Ready must prove itself again.
+        # A pod that was removed, replaced, or is no longer Ready must be probed again.
         self._proven = {
             address
             for address in self._proven
@@ -358,7 +429,7 @@ class WakeablePort:
         self._update()
 
     def close(self) -> None:
-        """Hold no connection from now on; connections may still pick known pods."""
+        """Stop holding connections; they may still use known pods."""
         self._closed = True
         for timer in self._refused.values():
             timer.cancel()
@@ -376,7 +447,7 @@ class WakeablePort:
             self._update()
 
     def _expire_refusal(self, address: UpstreamAddress) -> None:
-        # While connections are held the prober decides.
+        # While connections are held, the prober decides.
         if len(self.hold) and not self.serving:
             loop = asyncio.get_running_loop()
             self._refused[address] = loop.call_later(_REFUSAL_LASTS, self._expire_refusal, address)
@@ -388,31 +459,41 @@ class WakeablePort:
         if (timer := self._refused.pop(address, None)) is not None:
             timer.cancel()
 
-    # One place where things start and stop
+    # The only place where things start and stop
 
     def _update(self) -> None:
         if self._closed:
             return
         self.serving = [address for address in self._endpoints if self._serves(address)]
+        now = asyncio.get_running_loop().time()
         if self.serving:
+            self._page.recovered()
+            if self._unserved_since is not None:
+                self._service.last_start = now - self._unserved_since
             self.hold.release()
         unserved = bool(len(self.hold)) and not self.serving
         self._prober.set_targets(dict(self._probe_targets()) if unserved else {})
-        if unserved and not self._unserved:
-            # The first to come, or the last pod gone: whatever pause an earlier wake left is over.
+        began = unserved and self._unserved_since is None
+        if began:
+            # The first connection came, or the last pod went: skip the pause of an earlier wake-up.
             self._service.waker.wake_now()
             self._service.read_pods()
-        self._unserved = unserved
+        if began or not unserved:
+            self._unserved_since = now if unserved else None
         asked_at = self._service.waker.answered_at
         if unserved and self._endpoints and not self._awaited and asked_at is not None:
-            took = asyncio.get_running_loop().time() - asked_at
-            self._deps.cold_starts["schedule"].add(took)
+            self._deps.cold_starts["schedule"].add(now - asked_at)
         self._awaited = bool(self._endpoints)
 
     def _serves(self, address: UpstreamAddress) -> bool:
         if address in self._refused:
             return False
-        return self._endpoints[address].ready or address in self._proven
+        endpoint = self._endpoints[address]
+        if address in self._proven or not endpoint.ready:
+            return address in self._proven
+        first, policy = self.hold.first, self._service.wake.probe
+        is_http = first is not None and first.is_http
+        return not is_doubtful(policy, endpoint.database, is_http=is_http)
 
     def _probe_targets(self) -> Iterable[tuple[UpstreamAddress, ProbeTarget]]:
         first = self.hold.first

@@ -1,25 +1,26 @@
-"""Requests to wake a Service, for as long as connections are held for it and no pod answers.
+"""Requests to wake a Service, while connections are held for it and no pod serves.
 
-One request is in flight for a Service at a time. It is repeated with growing pauses, whatever the answer
-was: the operator's "scaling" is a promise, a pod that answers is the proof. When the last pod that answered
-goes while connections are held, the pause ends at once.
+Each Service has one request in flight. It is repeated with growing pauses, whatever the reply: "scaling" is a
+promise, and only a pod that serves is proof. If the last serving pod goes while connections are held, the pause
+ends at once.
 
-A request goes to the operator over HTTP (`operators.py`). Where no replica can be reached it must not be lost:
-it is then written onto the ElastiService as an annotation, where the next leader finds it.
+A request goes to the operator over HTTP (`operators.py`). If no replica is reachable, it must not be lost: it
+is then written to the ElastiService as an annotation, which the next leader reads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
+import secrets
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from elasti.api.conditions import WakeCause
-from elasti.api.names import WAKE_ANNOTATION
-from elasti.api.wire import WakeOutcome
-from elasti.resolver.projections import ELASTI_SERVICES, ServiceKey
+from elasti.api.names import ELASTISERVICES, WAKE_ANNOTATION
+from elasti.api.wire import IncomingReply, WakeOutcome
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish
@@ -28,46 +29,89 @@ from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from elasti.api.wire import WakePart
+    from elasti.resolver.projections import ServiceKey
     from kubeloop.client import Client as KubeClient
 
 
-# After an answer the pods need time; after a failure no replica was to be reached.
+# After a reply the pods need time; after a failure no replica was reachable.
 _AFTER_ANSWER = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=15.0)
 _AFTER_FAILURE = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
-# A pod that comes and goes must not become a flood.
+# A flapping pod must not cause a flood of requests.
 _CLOSEST = 0.1
-# The annotation is written at most so often, in seconds, for one Service.
+# The least time between two annotations of one ElastiService, in seconds.
 DURABLE_EVERY = 10.0
 
 _log = structlog.get_logger(__name__)
 
 
 class OperatorUnreachable(Exception):
-    """No operator answered, or not as one does."""
+    """No operator answered, or none gave a valid reply."""
 
 
 class WakeClient(Protocol):
     """Asks the operator to wake a Service."""
 
-    async def wake(self, key: ServiceKey, *, count: int, client: str) -> WakeOutcome:
-        """Ask once, for so many connections, the first of them this client's. Raises OperatorUnreachable."""
+    async def wake(
+        self, key: ServiceKey, *, count: int, client: str, wake_id: str
+    ) -> IncomingReply:
+        """Ask once for `count` connections, the first of which is `client`'s. Raises OperatorUnreachable.
+
+        `wake_id` is in the logs of both programs.
+        """
 
 
 class DurableWakeRequest(Protocol):
-    """Keeps a wake request while no operator answers."""
+    """Stores a wake request while no operator answers."""
 
     async def write(self, key: ServiceKey) -> None:
-        """Write that a Service should wake. Raises OperatorUnreachable where it cannot."""
+        """Store a request to wake a Service. Raises OperatorUnreachable."""
+
+
+class PartState(enum.StrEnum):
+    """How far a part of a set is that wakes together."""
+
+    WAITING = "waiting"  #: for what it needs
+    STARTING = "starting"
+    READY = "ready"
+
+
+def part_states(
+    parts: Sequence[WakePart], has_ready_pod: Callable[[str], bool | None]
+) -> list[PartState]:
+    """Return how far each part is. `has_ready_pod` answers for a Service; None: it has no pod at all."""
+    states: list[PartState] = []
+    for part in parts:
+        ready = has_ready_pod(part.service)
+        # After a while a part starts without what it needs.
+        starts = ready is not None or all(states[one] is PartState.READY for one in part.needs)
+        waits = PartState.STARTING if starts else PartState.WAITING
+        states.append(PartState.READY if ready else waits)
+    return states
+
+
+def late_parts(parts: Sequence[WakePart], states: Sequence[PartState]) -> list[str]:
+    """Return what keeps the last part waiting: at the end of each chain, what is not ready."""
+    late: list[str] = []
+    blocking = {len(parts) - 1}
+    # Each comes after what it needs.
+    for place in reversed(range(len(parts))):
+        below = {one for one in parts[place].needs if states[one] is not PartState.READY}
+        if place in blocking and below:
+            blocking |= below
+        elif place in blocking and place != len(parts) - 1:
+            late.append(parts[place].name)
+    return late[::-1]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class WakeLoop:
     """Wakes one Service.
 
-    `waiting` returns how many connections wait for a pod while none answers, `client` who the first is.
-    `asked` is called with the seconds that it took until an operator answered.
+    `waiting` returns how many connections wait while no pod serves, and `client` names the first of them.
+    `asked` is called with the seconds until an operator answered.
     """
 
     key: ServiceKey
@@ -79,28 +123,31 @@ class WakeLoop:
     asked: Callable[[float], None] | None = None
 
     def __post_init__(self) -> None:
-        # When an operator last answered, for the connections that wait now.
+        # When an operator first answered for the connections that wait now.
         self.answered_at: float | None = None
-        # When one last did, for whatever connections.
+        # When one last answered, for any connection.
         self.last_answer: float | None = None
-        # Since when no operator could act, or none was to be reached.
+        # Since when no operator was reachable or able to act.
         self.unavailable_since: float | None = None
+        # What wakes together with it, by the last answer.
+        self.parts: tuple[WakePart, ...] = ()
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._durable_at: float | None = None
+        self._wake_id = ""
 
     def __repr__(self) -> str:
         return f"<WakeLoop {self.key}{' running' if self._task is not None else ''}>"
 
     def need(self) -> None:
-        """Connections wait and no pod answers: start the loop, unless it runs."""
+        """Start the loop if connections wait and it is not running."""
         if self._task is None and self.waiting():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name=f"wake {self.key}")
             self._task.add_done_callback(self._ended)
 
     def wake_now(self) -> None:
-        """A connection begins to wait, or the last pod has gone: skip the pause."""
+        """Skip the pause: a connection begins to wait, or the last pod has gone."""
         self._again.set()
         self.need()
 
@@ -117,8 +164,8 @@ class WakeLoop:
         try:
             await self._ask_until_answered()
         finally:
-            # In the same iteration of the loop as the last check of what waits: a connection that
-            # comes after it must find that the loop has ended.
+            # In the same iteration as the last check of `waiting`: a connection that comes later must see
+            # that the loop has ended.
             self._task = None
 
     async def _ask_until_answered(self) -> None:
@@ -126,13 +173,17 @@ class WakeLoop:
         loop = asyncio.get_running_loop()
         first = loop.time()
         self.answered_at = self.unavailable_since = None
+        # The task is this wake-up's own, and so are its context variables.
+        self._wake_id = secrets.token_hex(4)
+        structlog.contextvars.bind_contextvars(service=str(self.key), wake_id=self._wake_id)
+        _log.info("wake-up requested", client=self.client(), held=self.waiting())
         while count := self.waiting():
             self._again.clear()
             began = asyncio.get_running_loop().time()
             try:
                 is_answered = await self._ask(count)
             except Exception:  # noqa: BLE001 -- logged; held connections must not wait for a defect
-                _log.exception("wake request failed; retrying", service=str(self.key))
+                _log.exception("wake request failed; retrying")
                 is_answered = False
             if is_answered:
                 failed.reset()
@@ -143,18 +194,21 @@ class WakeLoop:
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     async def _ask(self, count: int) -> bool:
-        """Ask once; returns whether an operator answered. One that cannot act now gets the annotation."""
+        """Ask once. Returns whether an operator answered. If it cannot act now, the annotation is written."""
         try:
-            outcome = await self.operator.wake(self.key, count=count, client=self.client())
+            reply = await self.operator.wake(
+                self.key, count=count, client=self.client(), wake_id=self._wake_id
+            )
         except OperatorUnreachable as error:
-            _log.warning("operator unreachable", service=str(self.key), error=str(error))
+            _log.warning("operator unreachable", error=str(error))
             self._note_unavailable()
             await self._make_durable()
             return False
+        outcome = reply.outcome
         if outcome is WakeOutcome.UNAVAILABLE:
             self._note_unavailable()
         else:
-            self.unavailable_since = None
+            self.unavailable_since, self.parts = None, reply.parts
         if outcome in (WakeOutcome.UNAVAILABLE, WakeOutcome.WAITS):
             await self._make_durable()
         return True
@@ -164,7 +218,7 @@ class WakeLoop:
             self.unavailable_since = asyncio.get_running_loop().time()
 
     async def _pause(self, pause: float, began: float) -> None:
-        """Wait for the pause to end, or to be ended; never ask in quick succession."""
+        """Wait for the pause to end or to be skipped; never ask in quick succession."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(pause):
@@ -180,7 +234,7 @@ class WakeLoop:
         try:
             await self.durable.write(self.key)
         except OperatorUnreachable as error:
-            _log.warning("wake annotation failed", service=str(self.key), error=str(error))
+            _log.warning("wake annotation failed", error=str(error))
         else:
             self._durable_at = now
 
@@ -188,7 +242,7 @@ class WakeLoop:
 class WakeAnnotation:
     """Writes the request onto the ElastiService; a `DurableWakeRequest`.
 
-    `object_name` returns the name of the ElastiService of a Service, None where there is none.
+    `object_name` returns the name of a Service's ElastiService, or None.
     """
 
     def __init__(
@@ -198,12 +252,12 @@ class WakeAnnotation:
         object_name: Callable[[ServiceKey], str | None],
         clock: Clock | None = None,
     ) -> None:
-        self._objects = client.resource(ELASTI_SERVICES)
+        self._objects = client.resource(ELASTISERVICES)
         self._object_name = object_name
         self._clock = clock or SystemClock()
 
     async def write(self, key: ServiceKey) -> None:
-        """Set the annotation to the present time, as a request's. Raises OperatorUnreachable."""
+        """Set the annotation to the current time. Raises OperatorUnreachable."""
         name = self._object_name(key)
         if name is None:
             return

@@ -89,7 +89,7 @@ def test_header_blocks_that_expand_later_are_not_passed_on(rig):
     assert len(pod.written) - before < 2 << 20
 
 
-def test_a_large_field_in_every_request_is_no_attack(rig):
+def test_a_large_field_in_every_request_is_not_an_attack(rig):
     """A token of 1.5 KB, which compression makes a byte, on as many streams as are allowed."""
     encoder = hpack.Encoder()
     token = (b"authorization", b"Bearer " + b"t" * 1500)
@@ -211,6 +211,46 @@ def test_a_flood_of_pings_ends_a_joined_connection(rig):
     assert goaway_of(rig.client.written) == CALM
 
 
+IDLE_DATA = h2.frame(h2.DATA, stream=1)
+PRIORITY = h2.frame(2, stream=1, payload=b"12345")
+
+
+@pytest.mark.parametrize("wire", [IDLE_DATA, PRIORITY], ids=["empty data", "priority"])
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "joined"])
+def test_a_flood_of_frames_that_carry_nothing_ends_the_connection(rig, wire, is_held):
+    feed(rig, START + ask(1, hpack.Encoder(), end=False))
+    if not is_held:
+        rig.upstream.release(POD)
+    feed(rig, wire * 900)
+    assert goaway_of(rig.client.written) is None
+    feed(rig, wire * 200)
+    assert goaway_of(rig.client.written) == CALM
+
+
+def continuations(payload: bytes) -> bytes:
+    """A header block that goes on and on."""
+    first = h2.frame(h2.HEADERS, stream=3, payload=b"\x82")
+    return first + h2.frame(h2.CONTINUATION, stream=3, payload=payload) * 1100
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x82"], ids=["empty", "of a byte"])
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "joined"])
+def test_a_flood_of_continuation_frames_ends_the_connection(rig, payload, is_held):
+    feed(rig, START + ask(1, hpack.Encoder(), end=False))
+    if not is_held:
+        rig.upstream.release(POD)
+    feed(rig, continuations(payload))
+    assert goaway_of(rig.client.written) == CALM
+
+
+def test_small_data_frames_do_not_count_as_a_flood(rig):
+    """A gRPC stream may send thousands of small messages in a second."""
+    feed(rig, START + ask(1, hpack.Encoder(), end=False))
+    rig.upstream.release(POD)
+    feed(rig, h2.frame(h2.DATA, stream=1, payload=b"x") * 3000)
+    assert goaway_of(rig.client.written) is None
+
+
 def test_a_connection_without_a_request_is_ended_after_thirty_seconds(rig):
     feed(rig, START)
     for tick in range(1, 31):
@@ -297,4 +337,10 @@ class TestSharedPort:
         encoder = hpack.Encoder()
         feed(shared, START + ask(1, encoder))
         feed(shared, b"".join(self.other(3 + 2 * n, encoder) for n in range(101)))
+        assert goaway_of(shared.client.written) == CALM
+
+    @pytest.mark.parametrize("wire", [continuations(b""), h2.frame(h2.DATA, stream=3) * 1100])
+    def test_a_flood_of_frames_that_carry_nothing_ends_the_connection(self, shared, wire):
+        encoder = hpack.Encoder()
+        feed(shared, START + ask(1, encoder) + self.other(3, encoder) + wire)
         assert goaway_of(shared.client.written) == CALM

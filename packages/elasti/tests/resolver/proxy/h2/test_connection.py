@@ -165,11 +165,12 @@ async def test_a_deadline_that_passes_while_held_frees_capacity(rig, there):
 async def test_a_refused_call_is_unavailable_with_the_reason(rig, refusal, there):
     call = there.unary(b"", wait_for_ready=False)
     await rig.held()
+    rig.upstream.detail = ": postgres did not start"
     rig.upstream.refuse_all(refusal)
     with pytest.raises(grpc.RpcError) as caught:
         await call
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert caught.value.details() == refusal.message
+    assert caught.value.details() == f"{refusal.message}: postgres did not start"
 
 
 async def test_a_client_without_requests_does_not_wake(rig, there):

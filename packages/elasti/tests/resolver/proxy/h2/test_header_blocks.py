@@ -106,7 +106,7 @@ def test_a_frame_that_would_become_too_large_is_followed_by_another():
 
 
 @given(responses(), st.integers(0, 3))
-def test_a_block_written_anew_needs_no_table(lists, skipped):
+def test_a_reencoded_block_needs_no_table(lists, skipped):
     """Whatever blocks are left out, those that are written are read alike."""
     encoder, reads = hpack.Encoder(), hpack.Decoder()
     for number, headers in enumerate(lists):
@@ -117,7 +117,7 @@ def test_a_block_written_anew_needs_no_table(lists, skipped):
             assert walked(wire)[0].flags & h2.END_STREAM
 
 
-def test_a_secret_stays_one_when_it_is_written_anew():
+def test_a_never_indexed_field_stays_never_indexed():
     sent = hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(b"authorization", b"x")])
     wire = encode_block(1, hpack.Decoder().decode(sent, raw=True), ends_stream=False)
     (found,) = hpack.Decoder().decode(put_together(wire), raw=True)
@@ -131,7 +131,7 @@ def test_a_large_block_is_written_in_several_frames():
 
 
 @given(st.binary(max_size=60))
-def test_what_is_no_block_is_refused_or_read_and_never_worse(block):
+def test_an_invalid_block_is_refused_or_read_and_never_worse(block):
     try:
         status = StatusReader().read(block)
     except ValueError:

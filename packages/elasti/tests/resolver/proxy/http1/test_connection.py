@@ -293,7 +293,7 @@ async def test_a_client_that_goes_away_frees_the_pod(rig):
     await eventually(lambda: rig.statistics.connections == 0)
 
 
-async def test_a_client_that_sends_no_more_still_gets_its_answer(rig):
+async def test_a_client_that_has_finished_sending_still_gets_its_answer(rig):
     await rig.pod(hello)
     client = await rig.connect()
     client.get("/x")
@@ -393,11 +393,12 @@ async def test_a_held_request_that_is_given_up_learns_why(rig, refusal):
     client = await rig.connect()
     client.get()
     await rig.held()
+    rig.upstream.detail = ": postgres did not start"
     rig.upstream.refuse_all(refusal)
     status, head, body = await client.response()
     assert status == refusal.status
     assert b"Retry-After: 5\r\n" in head
-    assert refusal.message.encode() in body
+    assert f"{refusal.message}: postgres did not start".encode() in body
     assert await client.rest() == b""
 
 
@@ -432,7 +433,7 @@ async def test_a_held_client_that_closes_leaves_the_queue(rig):
     await rig.held(0)
 
 
-async def test_a_held_client_that_only_sends_no_more_keeps_its_place(rig):
+async def test_a_held_client_that_has_only_finished_sending_keeps_its_place(rig):
     pod = await rig.pod(hello, ready=False)
     client = await rig.connect()
     client.get("/x")
@@ -528,7 +529,7 @@ async def test_a_post_that_reached_a_pod_is_never_sent_again(rig):
     assert len(pod.requests) == 1
 
 
-async def test_a_get_is_sent_again_where_nothing_of_the_answer_was_seen(rig):
+async def test_a_get_is_sent_again_if_no_part_of_the_answer_was_seen(rig):
     async def handler(pod, reader, writer):
         pod.requests.append(await reader.readuntil(b"\r\n\r\n"))
         if len(pod.requests) > 1:
@@ -541,7 +542,7 @@ async def test_a_get_is_sent_again_where_nothing_of_the_answer_was_seen(rig):
     assert len(pod.requests) == 2
 
 
-async def test_a_get_is_not_sent_for_ever(rig):
+async def test_a_get_is_not_sent_indefinitely(rig):
     async def handler(pod, reader, writer):
         pod.requests.append(await reader.readuntil(b"\r\n\r\n"))
 

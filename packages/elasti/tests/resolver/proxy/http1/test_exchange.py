@@ -72,7 +72,7 @@ def test_no_request_is_begun_for_a_client_that_does_not_read():
     rig.end()
 
 
-def test_what_was_pipelined_before_the_client_sent_no_more_is_answered():
+def test_requests_pipelined_before_the_client_finished_sending_are_answered():
     rig = ConnectionRig()
     rig.client.feed(GET * 3)
     assert rig.client.protocol.eof_received()

@@ -146,7 +146,7 @@ def test_many_pipelined_navigations_end_with_the_first_page():
     rig.end()
 
 
-def test_an_open_page_waits_in_the_queue_and_hears_of_stages():
+def test_an_open_page_waits_in_the_queue_and_receives_stages():
     rig = PageRig()
     rig.client.feed(WATCH)
     head, _, first = rig.taken().partition(b"\r\n\r\n")
@@ -188,7 +188,7 @@ def test_where_pages_are_off_their_field_means_nothing():
     rig.end()
 
 
-def test_an_open_page_hears_that_there_is_no_place_and_that_no_pod_came():
+def test_an_open_page_learns_that_there_is_no_place_and_that_no_pod_came():
     for refusal, stage in (
         (Refusal.OVERFLOW, "busy"),
         (Refusal.TIMEOUT, "failed"),

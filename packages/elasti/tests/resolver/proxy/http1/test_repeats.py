@@ -87,7 +87,7 @@ async def test_a_request_whose_body_is_not_complete_is_never_repeated(rig, metho
     assert pod.executed == {b"/x": 1}
 
 
-async def test_what_is_repeated_is_answered_and_goes_to_another_pod_where_there_is_one(rig):
+async def test_a_repeated_request_is_answered_and_goes_to_another_pod_if_possible(rig):
     dying = Counting(b"")
     first = await rig.pod(dying)
     good = await rig.pod(hello, ready=False)

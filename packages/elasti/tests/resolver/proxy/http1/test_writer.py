@@ -1,8 +1,19 @@
 from __future__ import annotations
 
-import pytest
+import sys
+import time
 
-from elasti.resolver.proxy.http1.heads import parse_request, parse_response
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasti.resolver.proxy.http1 import heads as heads_module
+from elasti.resolver.proxy.http1.heads import (
+    Http1RequestHead,
+    ProxiedRequestHead,
+    parse_request,
+    parse_response,
+)
 from elasti.resolver.proxy.http1.writer import HeadForwarder, forwarder_for, response_head
 
 
@@ -41,12 +52,88 @@ def test_the_address_is_appended_to_the_line_of_a_proxy_before_us():
     assert [line for line in lines if "Proto" in line] == ["X-Forwarded-Proto: https"]
 
 
-@pytest.mark.parametrize("name", ["X_Forwarded_For", "x-forwarded_for", "X_Forwarded-Proto"])
-def test_an_underscore_does_not_pass_for_a_dash(name):
-    lines = sent(f"{name}: 10.9.9.9\r\n")
+def careful(wire: bytes) -> Http1RequestHead:
+    """Read a head without the short ways."""
+    match = heads_module._REQUEST.match(wire)
+    assert match is not None
+    head = Http1RequestHead(match)
+    found = heads_module._MATTERS.findall(wire, match.end(3), match.end())
+    heads_module._read_request(head, heads_module._collect(found))
+    return head
+
+
+fields_of_an_ingress = st.lists(
+    st.builds(
+        "{}:{}{}{}\r\n".format,
+        st.sampled_from(
+            [
+                *("X-Forwarded-For", "x-forwarded-for", "X-FORWARDED-PROTO", "X-Forwarded-Host"),
+                *("X-Forwarded-Port", "X-Request-ID", "Accept", "X-Forwarded-Fo", "X-Real-IP"),
+            ]
+        ),
+        st.sampled_from(["", " ", " \t "]),
+        st.sampled_from(["a", "198.51.100.7, 10.0.0.1", "https", "", "x y"]),
+        st.sampled_from(["", " ", "\t"]),
+    ),
+    max_size=6,
+).map("".join)
+
+
+@given(fields_of_an_ingress, st.sampled_from(["192.0.2.1", "2001:db8::1"]))
+def test_the_short_way_of_an_ingress_sends_what_the_careful_one_does(fields, peer):
+    wire = f"GET /a HTTP/1.1\r\nHost: web\r\n{fields}\r\n".encode()
+    short = parse_request(wire)
+    assert short is not None
+    forwarder = HeadForwarder(peer)
+    sent_lines, expected = (
+        sorted(_squeezed(forwarder.request_head(head))) for head in (short, careful(wire))
+    )
+    assert sent_lines == expected
+
+
+def _squeezed(wire: bytes) -> list[bytes]:
+    """Lines without the case of their names and the blanks around their values."""
+    lines = (line.partition(b":") for line in wire.split(b"\r\n"))
+    return [name.lower() + colon + value.strip() for name, colon, value in lines]
+
+
+def test_an_ingress_takes_the_short_way():
+    wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1\r\nX-Forwarded-Proto: https\r\n\r\n"
+    # Older versions match possessive groups wrongly, and every head takes the careful way.
+    short = ProxiedRequestHead if sys.version_info >= (3, 11, 5) else Http1RequestHead
+    assert type(parse_request(wire)) is short
+    repeated = wire.replace(b"\r\n\r\n", b"\r\nX-Forwarded-For: 2\r\n\r\n")
+    assert type(parse_request(repeated)) is Http1RequestHead
+
+
+def test_blanks_in_a_field_of_an_ingress_are_read_in_linear_time():
+    wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For:%b\r\n\r\n" % (b" " * 60_000)
+    began = time.process_time()
+    parse_request(wire)
+    assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("X_Forwarded_For", "x-forwarded_for", "X_Forwarded-Proto", "X_Forwarded_Port"),
+        *("Content_Length", "Transfer_Encoding", "Keep_Alive", "Proxy_Connection"),
+        *("X_Real_IP", "X-Real_Ip", "X_Client_IP", "True_Client-IP", "CF_Connecting_IP"),
+        *("Remote_User", "X_Remote_Group", "X_Auth_Request_Email", "X_Ssl-Client_Verify"),
+    ],
+)
+@pytest.mark.parametrize("line", ["GET /a?b HTTP/1.1", "POST / HTTP/1.0"])
+def test_an_underscore_does_not_pass_for_a_dash(name, line):
+    """CGI and WSGI servers read both as one variable."""
+    lines = sent(f"{name}: 10.9.9.9\r\n", line)
     assert not [line for line in lines if "10.9.9.9" in line]
     assert "X-Forwarded-For: 192.0.2.1" in lines
     assert "X-Forwarded-Proto: http" in lines
+
+
+@pytest.mark.parametrize("name", ["api_key", "X_Request_ID", "sec_ret", "X-Real-IP"])
+def test_other_fields_keep_their_underscores(name):
+    assert f"{name}: 1" in sent(f"{name}: 1\r\n")
 
 
 def test_a_peer_of_ipv4_is_shown_as_one_also_by_a_socket_for_both_families():

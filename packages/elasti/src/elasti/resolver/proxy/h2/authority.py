@@ -1,8 +1,8 @@
-"""On a port that Services share, an h2 connection belongs to the Service of its first request.
+"""On a shared port, an h2 connection belongs to the Service of its first request.
 
-Clients may send requests for other authorities on the same connection (RFC 9113, 9.1.1); they get 421
-(Misdirected Request), and nothing of them goes on. That takes reading every header block, and so encoding
-again those that go on, since each builds on those before it.
+Clients may send requests for other authorities on the same connection (RFC 9113, 9.1.1). These get 421
+(Misdirected Request) and are not forwarded. So every header block is read, and forwarded blocks are encoded
+again, since each may depend on those before it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from elasti.resolver.proxy.h2.frames import (
     BLOCKS,
+    CONTINUATION,
     DATA,
     ENHANCE_YOUR_CALM,
     HEADER_SIZE,
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.upstream.interface import RequestFacts
 
 
-# A client that was told so often does not listen; and each refused stream is remembered.
+# Each refused stream is remembered, and a client that ignores this many does not listen.
 _MAX_REFUSED = 100
 _MISDIRECTED = 421
-_MESSAGE = "this connection is for another Service; open one of its own"
+_MESSAGE = "this connection belongs to another Service; open a new one"
 
 
 class AuthorityFilter:
-    """Lets through what a client sends on streams that `accepts` accepts, whole blocks only."""
+    """Forwards the frames of streams that `accepts` accepts; header blocks only as a whole."""
 
     __slots__ = (
         "_accepts", "_drops", "_flood", "_in_block", "_last", "_left", "_recoder", "_refused",
@@ -53,7 +54,7 @@ class AuthorityFilter:
         self._flood = flood
         self._recoder = HeaderBlockRecoder()
         self._rest = b""
-        # What is left of the preface, or of a frame; and whether that is dropped.
+        # Bytes left of the preface or of a frame, and whether they are dropped.
         self._left, self._drops = len(PREFACE), False
         self._in_block = False
         self._last = 0
@@ -61,7 +62,7 @@ class AuthorityFilter:
         self._replies: list[bytes] = []
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what goes on, and what the client is answered. Raises H2Error."""
+        """Return the bytes to forward and the replies to the client. Raises H2Error."""
         self._recoder.begin_read()
         data = self._rest + data
         passed, at, size = [], 0, len(data)
@@ -80,7 +81,7 @@ class AuthorityFilter:
                 self._begin(found)
                 continue
             if found.length > MAX_BLOCK:
-                raise H2Error("a frame of a header block larger than 64 KiB")
+                raise H2Error("a header block frame is larger than 64 KiB")
             if found.end > size:
                 break
             passed.append(self._block_part(found, data[at + HEADER_SIZE : found.end]))
@@ -93,13 +94,19 @@ class AuthorityFilter:
     def _begin(self, found: H2Frame) -> None:
         self._left = HEADER_SIZE + found.length
         self._drops = found.stream in self._refused
-        if self._drops and found.kind == DATA and found.length:
-            # The pod never sees it, so it cannot let the client send more.
+        if not self._drops:
+            return
+        if found.kind == DATA and found.length:
+            # The pod never sees it, so it cannot extend the client's window.
             self._replies.append(window_update(found.length))
+        else:
+            self._flood.count()
 
     def _block_part(self, found: H2Frame, payload: bytes) -> bytes:
         if found.kind == PUSH_PROMISE:
-            raise H2Error("a client that promises")
+            raise H2Error("a client sent PUSH_PROMISE")
+        if found.kind == CONTINUATION:
+            self._flood.count()
         decoded = self._recoder.decode(found, payload)
         self._in_block = decoded is None
         if decoded is None:
@@ -117,7 +124,7 @@ class AuthorityFilter:
     def _refuse(self, request: H2Request) -> None:
         self._flood.count()
         if len(self._refused) >= _MAX_REFUSED:
-            raise H2Error("too many streams of other authorities", ENHANCE_YOUR_CALM)
+            raise H2Error("too many streams for other authorities", ENHANCE_YOUR_CALM)
         self._refused.add(request.stream)
         answer = refusal_frames(request.stream, _MISDIRECTED, _MESSAGE, grpc=request.is_grpc)
         self._replies += (answer, rst_stream(request.stream, NO_ERROR))

@@ -1,11 +1,10 @@
-"""A client's h2 connection (prior knowledge): held whole, then joined to one pod.
+"""A client's h2 connection (prior knowledge): held as a whole, then joined to one pod.
 
-Before a pod is found, `held` reads for it. From then on frames pass in both directions as they come
-(`joined`); from the pod's first byte on nothing is ours but the frames we put in.
+Until a pod is found, `held` reads the frames. Then frames pass in both directions as they come (`joined`), and only
+a few frames are inserted or dropped.
 
-A connection with a request that was answered here cannot go to a pod any more, since our answer took
-of the window that the pod believes to be its own: where another request follows, GOAWAY tells the
-client to reconnect.
+A connection with a request that was answered here cannot go to a pod: our response has used part of the window
+that the pod would count as its own. If another request follows, GOAWAY makes the client reconnect.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from kubeloop.aio.relay import end_writing, is_reset, reset
 if TYPE_CHECKING:
     import asyncio
 
-    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.port import Port
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 class H2Connection(UpstreamSearch, BufferedClientProtocol):
-    """One client's h2 connection."""
+    """A client's h2 connection."""
 
     __slots__ = (
         "_began",
@@ -63,7 +62,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         "_write_paused",
     )  # fmt: skip
 
-    def __init__(self, handler: PortHandler) -> None:
+    def __init__(self, handler: Port) -> None:
         super().__init__(handler)
         self._transport: asyncio.Transport | None = None
         self._preface = b""
@@ -73,12 +72,12 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         )
         accepts = handler.accepts
         self._filter = AuthorityFilter(accepts, self._flood) if accepts is not None else None
-        # Frames of ours that wait for the end of a frame of the pod's.
+        # Our frames, which wait for the end of the pod's present frame.
         self._replies = b""
         self._relay: FrameRelay | None = None
         self._pod: H2PodSide | None = None
         self._streams = H2Streams(handler)
-        # The last request that was answered here.
+        # The last stream that was answered here.
         self._local = 0
         self._is_grpc = False
         self._closing = False
@@ -86,7 +85,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         self._tick = self._began = handler.sweeper.tick
 
     def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Go on with a connection that turned out to be h2; its port has counted it."""
+        """Continue a connection that turned out to be h2 and is already counted."""
         self._transport = transport
         self.handler.sweeper.add(self)
         self.handler.statistics.received -= len(data)
@@ -95,7 +94,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
     # asyncio.BufferedProtocol
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Take no more than may be kept while there is no pod."""
+        """While there is no pod, read no more than may be kept."""
         del sizehint
         held, buffer = self._held, self.handler.buffer
         if held is None:
@@ -103,11 +102,11 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         return buffer.some(self.handler.limits.held_bytes - held.size)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Use what was read."""
+        """Process the bytes read."""
         self.data_received(self.handler.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
-        """Pass frames on, or read them for a pod that is not found yet."""
+        """Forward frames, or read them until a pod is found."""
         self.handler.statistics.received += len(data)
         if self._closing:
             return
@@ -126,10 +125,10 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._send_goaway(error=error.code)
 
     def eof_received(self) -> None:
-        """An h2 client that sends no more is gone."""
+        """A half-closed h2 client is gone: close."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: free everything that was held for it."""
+        """The client is gone: release everything held for it."""
         del exc
         transport, self._transport = self._transport, None
         self._ends()
@@ -138,7 +137,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self.handler.leaves(transport)
 
     def pause_writing(self) -> None:
-        """The client is slow to read."""
+        """The client reads slowly."""
         self._write_paused = True
         if self._pod is not None:
             self._pod.flow(flowing=False)
@@ -169,7 +168,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             if self._closing:
                 return
         if is_new or held.frames > frames:
-            # Bytes of a frame that never becomes whole are no sign of life.
+            # Bytes of an unfinished frame are not a sign of life.
             self._tick = self.handler.sweeper.tick
         if held.replies:
             self._write(b"".join(held.replies))
@@ -182,9 +181,9 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         missing = len(PREFACE) - len(self._preface)
         self._preface += data[:missing]
         if not PREFACE.startswith(self._preface):
-            raise H2Error("not the preface of HTTP/2")
+            raise H2Error("malformed HTTP/2 preface")
         if len(self._preface) == len(PREFACE):
-            # Clients of gRPC ask nothing before they have seen the server's settings.
+            # gRPC clients send no request before they have the server's SETTINGS.
             self._write(settings_while_held())
         return data[missing:]
 
@@ -192,7 +191,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         if request.stream <= max(self._streams.last, self._local):
             return  # trailers
         if not self._streams.last and self._answered_here(request):
-            # Nothing of this connection will ever go to a pod.
+            # This connection will never go to a pod.
             held.forget()
         elif self._local:
             self._write(goaway(self._local))
@@ -206,12 +205,12 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         if local is None:
             return False
         self._local = request.stream
-        self._write(local_frames(request.stream, local.status, local.body))
+        self._write(local_frames(request.stream, local))
         self.handler.statistics.answers[local.status // 100].add(0.0)
         return True
 
     def _cancelled(self, stream: int) -> None:
-        """A held request is not wanted any more; without any, the place in the queue is free."""
+        """The client cancelled a held request; without requests, leave the queue."""
         self._streams.closes(stream)
         if not self._streams:
             self.stop_search()
@@ -221,13 +220,18 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         return self.has_memory_for(kept) and kept < self.handler.limits.held_bytes
 
     def kept(self) -> int:
-        """Return how much waits for a pod."""
+        """Return how many bytes are kept for a pod."""
         return 0 if self._held is None else self._held.size
 
     # the search for a pod
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a pod has the connection."""
+        return self._pod is not None
+
     def connected(self, connection: PodConnection) -> None:
-        """Give the pod what was kept, and let frames pass."""
+        """Send the pod the kept frames, and join the connections."""
         self.found()
         held, self._held = self._held, None
         if self._transport is None or held is None or self._closing:
@@ -239,7 +243,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         self._relay = FrameRelay(
             self._streams,
             held,
-            # The client acknowledges both settings that it got from us.
+            # The client acknowledges both of our SETTINGS.
             acks_from_client=2,
             is_grpc=self._is_grpc,
             flood=self._flood,
@@ -260,20 +264,18 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._send_goaway(error=error.code)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer every stream with the reason, and that it may be retried."""
-        said = []
+        """Answer every stream with the reason and Retry-After."""
+        answers, message = [], self.handler.upstream.explain(refusal)
         if self.held_since is not None and self._relay is None:
             self._streams.released()
         for number, stream in self._streams:
             if stream.answered:
-                said.append(rst_stream(number, INTERNAL_ERROR))
+                answers.append(rst_stream(number, INTERNAL_ERROR))
                 continue
             self._streams.answers(stream, refusal.status)
-            said.append(
-                refusal_frames(number, refusal.status, refusal.message, grpc=stream.is_grpc)
-            )
-        # In one piece: a client that has its answer may hang up on what follows.
-        self._write(b"".join(said) + goaway(self._streams.last))
+            answers.append(refusal_frames(number, refusal.status, message, grpc=stream.is_grpc))
+        # In one write: a client that has its response may close before the rest.
+        self._write(b"".join(answers) + goaway(self._streams.last))
         self._close()
 
     # while there is one
@@ -285,7 +287,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._pod.write(wire)
 
     def from_pod(self, data: bytes) -> None:
-        """Pass the pod's frames on."""
+        """Forward the pod's frames."""
         self._tick = self.handler.sweeper.tick
         assert self._relay is not None
         aside = self.handler.upstream.stepping_aside
@@ -294,7 +296,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._reply(b"")
 
     def pod_lost(self, *, clean: bool) -> None:
-        """The pod went away: so does the client's connection, at the end of a frame where it can."""
+        """The pod closed: close the client's connection, at the end of a frame if possible."""
         self._pod = None
         if self._streams:
             self.handler.statistics.broken += 1
@@ -320,7 +322,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         self._close()
 
     def _close(self) -> None:
-        """End the connection, and read on for a while, or a reset eats what was said."""
+        """Half-close, and read on for a while: a reset would discard our last frames."""
         self._ends()
         self._tick = self.handler.sweeper.tick
         transport = self._transport
@@ -336,14 +338,14 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._transport.write(data)
 
     def _reply(self, frames: bytes) -> None:
-        """Send frames of ours as soon as they cut none of the pod's in two."""
+        """Send our frames, but not in the middle of a frame of the pod's."""
         self._replies += frames
         if self._replies and (self._relay is None or self._relay.between):
             replies, self._replies = self._replies, b""
             self._write(replies)
 
     def flow(self, *, flowing: bool) -> None:
-        """Read more of the client's bytes, or none for now."""
+        """Resume or pause reading from the client."""
         transport = self._transport
         if transport is None or transport.is_closing() or self._paused is not flowing:
             return
@@ -354,7 +356,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             transport.pause_reading()
 
     def sweep(self, tick: int) -> None:
-        """Act where a deadline has passed, and say goodbye when pods take over."""
+        """Act if a deadline has passed, and send GOAWAY when pods take over."""
         limits, age, transport = self.handler.limits, tick - self._tick, self._transport
         if transport is None or self.gave_up_search(tick):
             return
@@ -372,13 +374,13 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._send_goaway()
 
     def _is_stalled(self) -> bool:
-        """Whether the client owes us the rest of the preface or of a frame."""
+        """Whether the preface or a frame is incomplete."""
         if len(self._preface) < len(PREFACE):
             return True
         return self._held is not None and self._held.rest != b"" and not self._paused
 
     def _is_late(self, tick: int) -> bool:
-        """Whether the first request should have come by now."""
+        """Whether the first request is overdue."""
         is_new = not (self._streams.last or self._local)
         return is_new and tick - self._began > self.handler.limits.first_request
 
@@ -386,7 +388,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         return self._waiting or self._opening is not None
 
     def _step_aside(self, age: int) -> None:
-        """Ask the client to go elsewhere, then wait until it has had the time to read that."""
+        """Send GOAWAY, then close once the client has had time to read it."""
         relay = self._relay
         if relay is None:
             self._send_goaway()

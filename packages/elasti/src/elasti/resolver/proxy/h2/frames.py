@@ -1,18 +1,21 @@
-"""HTTP/2 frames: found by their nine-byte headers, their payloads untouched (RFC 9113, section 4).
+"""HTTP/2 frames: found by their nine-byte headers, with payloads untouched (RFC 9113, section 4).
 
-`Walker` follows one direction of a connection and tells where frames begin, so that a frame can be
-left out or put in between. The frames we write ourselves are made here, too; their header blocks use
-the static table and literals only, so that the peers' compression state is never ours to keep.
+`H2FrameWalker` follows one direction of a connection and finds where frames begin, so that frames can be dropped
+or inserted. Our own frames are also made here. Their header blocks use only the static table and literals, so
+that they do not change the peers' compression state.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from elasti.resolver.proxy.h2.header_fields import literal, status_field
-from elasti.resolver.proxy.http1.writer import RETRY_AFTER_SECONDS, content_type, refusal_body
+from elasti.resolver.proxy.own_responses import RETRY_AFTER_SECONDS, content_type, refusal_body
+
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.upstream.interface import LocalAnswer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE = 0, 1, 3, 4, 5
@@ -22,22 +25,22 @@ END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 HEADER_SIZE = 9
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, ENHANCE_YOUR_CALM = 0, 1, 2, 11
 LAST_POSSIBLE_STREAM = 2**31 - 1
-# The frames that carry header blocks, and the largest that is ever kept back to be whole.
+# Frames that carry header blocks, and the largest that is kept back until it is complete.
 BLOCKS = frozenset((HEADERS, PUSH_PROMISE, CONTINUATION))
 MAX_BLOCK = 64 * 1024
-# No peer may be sent a larger frame before it has said that it takes them.
+# The largest frame that a peer accepts by default.
 MAX_FRAME = 16 * 1024
-# While a connection is held: what a client may open at a time, and send in one header block.
+# While a connection is held: the streams that a client may open at a time.
 MAX_STREAMS = 100
 _MAX_CONCURRENT_STREAMS, _MAX_HEADER_LIST_SIZE = 3, 6
 _UNLIMITED = 0xFFFFFFFF
-# In a second and on one connection; no client needs more of what costs nothing to send.
+# For one connection in one second; no client needs more.
 MAX_CONTROL_FRAMES = 1000
 _GRPC_UNAVAILABLE = b"14"
 
 
 class H2Error(ValueError):
-    """Bytes that are not HTTP/2, or more of them than is reasonable; `code` goes into the GOAWAY."""
+    """Invalid or excessive HTTP/2. `code` is for the GOAWAY."""
 
     def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(message)
@@ -45,7 +48,10 @@ class H2Error(ValueError):
 
 
 class H2FloodGuard:
-    """Counts the control frames of a connection by the second (CVE-2019-9512, CVE-2023-44487)."""
+    """Counts a connection's control frames and other frames that cost their sender nothing, by the second.
+
+    See CVE-2019-9512, CVE-2019-9518, CVE-2023-44487 and CVE-2024-27316.
+    """
 
     __slots__ = ("_count", "_tick")
 
@@ -53,19 +59,19 @@ class H2FloodGuard:
         self._count = self._tick = 0
 
     def begin(self, tick: int) -> None:
-        """Note the present second."""
+        """Set the current second."""
         if tick != self._tick:
             self._tick, self._count = tick, 0
 
     def count(self) -> None:
-        """Count a frame. Raises H2Error where there were too many in this second."""
+        """Count a frame. Raises H2Error if this second had too many."""
         self._count += 1
         if self._count > MAX_CONTROL_FRAMES:
-            raise H2Error("a flood of control frames", ENHANCE_YOUR_CALM)
+            raise H2Error("too many control frames", ENHANCE_YOUR_CALM)
 
 
 class H2Frame(NamedTuple):
-    """A frame's header; `at` is where it lies in the bytes walked."""
+    """A frame's header; `at` is its position in the bytes walked."""
 
     at: int
     length: int
@@ -77,6 +83,11 @@ class H2Frame(NamedTuple):
     def end(self) -> int:
         """Where the next frame begins."""
         return self.at + HEADER_SIZE + self.length
+
+    @property
+    def is_idle_data(self) -> bool:
+        """Whether this is a DATA frame that neither carries a byte nor ends its stream (CVE-2019-9518)."""
+        return self.kind == DATA and not self.length and not self.flags & END_STREAM
 
 
 def frame(kind: int, *, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
@@ -95,9 +106,8 @@ def header_at(data: bytes, at: int) -> H2Frame:
 class H2FrameWalker:
     """Follows the frames of one direction.
 
-    `between` tells that the bytes walked so far end where another frame may be put in. With
-    `whole_blocks` frames of header blocks are kept back until all of them is there, unless they are
-    larger than any header block should be.
+    `between`: the bytes walked so far end where a frame may be inserted. With `whole_blocks`, frames of header
+    blocks are kept back until they are complete, unless they are too large.
     """
 
     __slots__ = ("_in_block", "_left", "_partial", "_whole_blocks", "boundary")
@@ -107,18 +117,18 @@ class H2FrameWalker:
         self._left = 0
         self._partial = b""
         self._in_block = False
-        # Where in the bytes last walked another frame may be put in; -1 for nowhere.
+        # Where a frame may be inserted in the last bytes walked; -1 for nowhere.
         self.boundary = 0
 
     @property
     def between(self) -> bool:
-        """Whether another frame may follow what was walked."""
+        """Whether a frame may be inserted after the bytes walked."""
         return self._left == 0 and not self._in_block
 
     def walk(self, data: bytes) -> tuple[bytes, list[H2Frame]]:
-        """Return the bytes that may be passed on now, and the frames that begin in them.
+        """Return the bytes to forward now, and the frames that begin in them.
 
-        An unfinished header is kept back for the next time.
+        An incomplete header is kept back.
         """
         if self._partial:
             data, self._partial = self._partial + data, b""
@@ -166,7 +176,7 @@ class H2FrameWalker:
 
 
 class H2FrameEdit(NamedTuple):
-    """Whole frames of walked bytes, and what goes in their place."""
+    """Replaces whole frames of walked bytes."""
 
     start: int
     end: int
@@ -174,12 +184,12 @@ class H2FrameEdit(NamedTuple):
 
     @classmethod
     def without(cls, found: H2Frame) -> H2FrameEdit:
-        """Leave a frame out."""
+        """Drop a frame."""
         return cls(found.at, found.end)
 
 
 def edited(data: bytes, edits: list[H2FrameEdit]) -> bytes:
-    """Apply edits, in the order of their places."""
+    """Apply edits, which are sorted by position."""
     pieces, position = [], 0
     for edit in edits:
         pieces += [data[position : edit.start], edit.wire]
@@ -187,22 +197,22 @@ def edited(data: bytes, edits: list[H2FrameEdit]) -> bytes:
     return b"".join((*pieces, data[position:]))
 
 
-# what we say ourselves
+# our own frames
 
 
 def goaway(last_stream: int, error: int = NO_ERROR) -> bytes:
-    """Return the frame that ends a connection after a stream."""
+    """Return a GOAWAY."""
     payload = last_stream.to_bytes(4, "big") + error.to_bytes(4, "big")
     return frame(GOAWAY, payload=payload)
 
 
 def settings_while_held() -> bytes:
-    """Return the SETTINGS that bound what a client may send before there is a pod."""
+    """Return the SETTINGS that limit a client until there is a pod."""
     return _settings(MAX_STREAMS, MAX_BLOCK)
 
 
 def settings_when_joined() -> bytes:
-    """Return the SETTINGS that lift these bounds again: the pod sends its own."""
+    """Return the SETTINGS that lift these limits: the pod sends its own."""
     return _settings(_UNLIMITED, _UNLIMITED)
 
 
@@ -212,17 +222,17 @@ def _settings(streams: int, header_list: int) -> bytes:
 
 
 def window_update(increment: int, *, stream: int = 0) -> bytes:
-    """Return the frame that lets the peer send so much more, on a stream or on its connection."""
+    """Return a WINDOW_UPDATE, for a stream or for the connection."""
     return frame(WINDOW_UPDATE, stream=stream, payload=increment.to_bytes(4, "big"))
 
 
 def rst_stream(stream: int, error: int) -> bytes:
-    """Return the frame that ends one stream at once."""
+    """Return an RST_STREAM."""
     return frame(RST_STREAM, stream=stream, payload=error.to_bytes(4, "big"))
 
 
 def refusal_frames(stream: int, status: int, message: str, *, grpc: bool) -> bytes:
-    """Return a whole response that says why; to gRPC in trailers, as its clients expect."""
+    """Return a refusal; for gRPC in trailers, as its clients expect."""
     if grpc:
         fields = [
             (b"content-type", b"application/grpc"),
@@ -235,9 +245,12 @@ def refusal_frames(stream: int, status: int, message: str, *, grpc: bool) -> byt
     return response_frames(stream, status, body, (b"application/json"), retry)
 
 
-def local_frames(stream: int, status: int, body: bytes) -> bytes:
-    """Return a whole response with a body as given."""
-    return response_frames(stream, status, body, content_type(body))
+def local_frames(stream: int, local: LocalAnswer) -> bytes:
+    """Return a response that needs no pod."""
+    lines = (line.partition(b": ") for line in local.fields.split(b"\r\n") if line)
+    fields = {name.lower(): value for name, _, value in lines}
+    kind = fields.pop(b"content-type", content_type(local.body))
+    return response_frames(stream, local.status, local.body, kind, *fields.items())
 
 
 def response_frames(

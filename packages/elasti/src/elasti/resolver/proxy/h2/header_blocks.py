@@ -1,8 +1,8 @@
 """Header blocks in their frames: reassembled, extended, and encoded without a table.
 
-A block may lie in one HEADERS frame or go on in CONTINUATION frames, and the first may be padded.
-`HeaderBlockAssembler` puts them together for one direction; `with_more` adds fields at the end of a block,
-and `encode_block` writes one that needs no table.
+A block is one HEADERS frame, which may be padded, and any number of CONTINUATION frames. `HeaderBlockAssembler`
+reassembles the blocks of one direction, `with_more` appends fields to a block, and `encode_block` writes a block
+that needs no table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from elasti.resolver.proxy.h2.header_fields import literal
 
 
 class HeaderBlock(NamedTuple):
-    """A whole header block; `stream` is whose it is, also where it only promises another."""
+    """A complete header block. `stream` is the stream it came on, also for PUSH_PROMISE."""
 
     kind: int
     stream: int
@@ -40,7 +40,7 @@ class HeaderBlock(NamedTuple):
 
 
 class HeaderBlockAssembler:
-    """Puts the header blocks of one direction together."""
+    """Reassembles the header blocks of one direction."""
 
     __slots__ = ("_begun",)
 
@@ -48,30 +48,30 @@ class HeaderBlockAssembler:
         self._begun: HeaderBlock | None = None
 
     def add(self, found: H2Frame, payload: bytes) -> HeaderBlock | None:
-        """Take a frame of a block; returns the block where it is the last of one.
+        """Take a frame of a block. Returns the block after its last frame.
 
-        Raises ValueError for a frame that is out of place, and for a block that is too large.
+        Raises ValueError for an unexpected frame or a block that is too large.
         """
         begun = self._begun
         if begun is None:
             if found.kind == CONTINUATION or not found.stream:
-                raise ValueError("a header block that has no beginning or no stream")
+                raise ValueError("CONTINUATION without HEADERS, or a header block without a stream")
             ends = bool(found.flags & END_STREAM) and found.kind == HEADERS
             part = block_fragment(found.kind, found.flags, payload)
             begun = HeaderBlock(found.kind, found.stream, ends, part)
         elif found.kind != CONTINUATION or found.stream != begun.stream:
-            raise ValueError("a header block that is interrupted")
+            raise ValueError("a header block is interrupted")
         else:
             begun = begun._replace(fragment=begun.fragment + payload)
         if len(begun.fragment) > MAX_BLOCK:
-            raise ValueError("a header block larger than 64 KiB")
+            raise ValueError("a header block is larger than 64 KiB")
         done = bool(found.flags & END_HEADERS)
         self._begun = None if done else begun
         return begun if done else None
 
 
 def block_in(wire: bytes) -> HeaderBlock:
-    """Return the one block that lies in some frames. Raises ValueError."""
+    """Return the block in some frames. Raises ValueError."""
     blocks, at = HeaderBlockAssembler(), 0
     while True:
         found = header_at(wire, at)
@@ -82,9 +82,9 @@ def block_in(wire: bytes) -> HeaderBlock:
 
 
 def block_fragment(kind: int, flags: int, payload: bytes) -> bytes:
-    """Return a frame's part of the header block, without what else is in the frame.
+    """Return a frame's part of the header block, without padding and priority.
 
-    Raises ValueError where the frame is shorter than its padding.
+    Raises ValueError if the frame is shorter than its padding.
     """
     start, end = _fragment_span(kind, flags, payload)
     return payload[start:end]
@@ -99,14 +99,14 @@ def _fragment_span(kind: int, flags: int, payload: bytes) -> tuple[int, int]:
     elif kind == PUSH_PROMISE:
         start += 4
     if start > end:
-        raise ValueError("a frame of a header block that is shorter than its padding")
+        raise ValueError("a header block frame is shorter than its padding")
     return start, end
 
 
 def with_more(found: H2Frame, wire: bytes, fields: bytes) -> bytes:
-    """Put encoded fields at the end of the block whose last frame is `wire`.
+    """Append encoded fields to the block whose last frame is `wire`.
 
-    They go into the frame, before its padding, or into one of their own where it would be too large.
+    They go into that frame, before its padding, or into another frame if it would be too large.
     """
     payload = wire[HEADER_SIZE:]
     if found.length + len(fields) <= MAX_FRAME:
@@ -120,7 +120,7 @@ def with_more(found: H2Frame, wire: bytes, fields: bytes) -> bytes:
 
 
 def encode_block(stream: int, fields: Iterable[HeaderTuple], *, ends_stream: bool) -> bytes:
-    """Return the frames of a header block that needs no table to be read."""
+    """Return the frames of a header block that needs no table."""
     block = b"".join(
         literal(bytes(name), bytes(value), never_indexed=isinstance(field, NeverIndexedHeaderTuple))
         for field in fields

@@ -1,10 +1,9 @@
-"""Header blocks without a table (RFC 7541): fields that we add, and the one that we look for.
+"""HPACK without a table (RFC 7541): fields that we add, and the status that we read.
 
-A literal that is not indexed changes no table, so it may be put behind any header block, and a
-block of such literals means the same to every decoder. `StatusReader` finds the `:status` of each
-block a pod sends, without decoding the others: it walks over them, and counts how many of them enter
-the table, because an entry is named by how many were entered after it. What falls out at the other
-end need not be known: it cannot be referred to any more.
+A literal without indexing changes no table, so it may be appended to any header block, and a block of such literals
+means the same to every decoder. `StatusReader` finds the `:status` of each block without decoding the other
+fields: it skips them, and counts how many enter the table, since an entry's index is the number of later entries.
+Evicted entries need not be known: nothing can refer to them.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ _STATUS_NAME = 8
 # The static table's, from index 8.
 _STATUSES = (200, 204, 206, 304, 400, 404, 500)
 _STATIC = 61
-# More than one response status in the table is rare, more than a few are no server's.
+# Servers rarely put more than one status into the table.
 _REMEMBERED = 64
 
 
 def literal(name: bytes, value: bytes, *, never_indexed: bool = False) -> bytes:
-    """Encode a field that changes no table."""
+    """Encode a field without indexing."""
     return (b"\x10" if never_indexed else b"\x00") + _string(name) + _string(value)
 
 
@@ -33,21 +32,21 @@ def status_field(status: int) -> bytes:
 
 
 class StatusReader:
-    """Reads the status of one direction's header blocks, all of them in their order."""
+    """Reads the status of one direction's header blocks. It must see all of them, in order."""
 
     __slots__ = ("_entered", "_known")
 
     def __init__(self) -> None:
         self._entered = 0
-        # The entries of the table that are a status, by how many had been entered with them.
+        # Table entries that are a status, by the count of entries up to them.
         self._known: dict[int, int] = {}
 
     def read(self, block: bytes) -> int | None:
-        """Return the block's status, None where it has none. Raises ValueError where it is no block."""
+        """Return the block's status, or None. Raises ValueError for a malformed block."""
         try:
             return self._walk(block)
         except (IndexError, HPACKDecodingError) as error:
-            raise ValueError(f"a header block that cannot be read: {error}") from error
+            raise ValueError(f"malformed header block: {error}") from error
 
     def _walk(self, block: bytes) -> int | None:
         status, at, size = None, 0, len(block)
@@ -64,7 +63,7 @@ class StatusReader:
             if status is None:
                 status = found
         if at > size:
-            raise ValueError("a header block that is cut off")
+            raise ValueError("a header block is truncated")
         return status
 
     def _literal(self, block: bytes, at: int, *, enters: bool) -> tuple[int | None, int]:
@@ -88,7 +87,7 @@ class StatusReader:
                 del self._known[next(iter(self._known))]
 
     def _status_of(self, index: int) -> int | None:
-        """Return the status that an index means, as a field or as a name."""
+        """Return the status at an index of the tables."""
         if index > _STATIC:
             return self._known.get(self._entered - (index - _STATIC - 1))
         if _STATUS_NAME <= index < _STATUS_NAME + len(_STATUSES):
@@ -97,7 +96,7 @@ class StatusReader:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """Read a number with a prefix (RFC 7541, 5.1); returns it and where it ends."""
+    """Decode an integer (RFC 7541, 5.1). Returns it and where it ends."""
     value = block[at] & mask
     at += 1
     if value < mask:
@@ -111,11 +110,11 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 28:
-            raise ValueError("a number that is too long")
+            raise ValueError("an integer is too long")
 
 
 def _string_span(block: bytes, at: int) -> tuple[int, int, bool]:
-    """Return where a string starts and ends, and whether it is Huffman coded."""
+    """Return where a string starts and ends, and whether it is Huffman-coded."""
     coded = block[at] >= 0x80
     size, start = _integer(block, at, 0x7F)
     return start, start + size, coded
@@ -128,7 +127,7 @@ def _is_status(name: bytes, *, coded: bool) -> bool:
 def _status_number(value: bytes, *, coded: bool) -> int:
     digits = bytes(decode_huffman(value)) if coded else value
     if len(digits) != 3 or not digits.isdigit():
-        raise ValueError("a status that is not a number of three digits")
+        raise ValueError("a status does not have three digits")
     return int(digits)
 
 

@@ -1,14 +1,12 @@
-"""The first frames of an h2 connection, read and kept until a pod is found.
+"""Reads and keeps the first frames of an h2 connection until a pod is found.
 
-A gRPC client waits for the server's SETTINGS before it asks anything, gives up a connection whose own
-SETTINGS are never acknowledged, and may ping while it waits. So all that is answered here; everything
-else is kept for the pod, in order. Each acknowledgement that was given or asked for early is one that
-must be swallowed later, when the pod's own arrives.
+A gRPC client sends no request before it has the server's SETTINGS, drops a connection whose own SETTINGS are not
+acknowledged, and may ping while it waits. So these are answered here; everything else is kept for the pod, in
+order. Each acknowledgement that was given or requested early must be dropped later, when the pod's arrives.
 
-A request that its client cancels while it is held never reaches the pod, as if it had not been made.
-But header blocks build on one another, and the pod would miss a part. So with the first that is cancelled,
-all that are kept are encoded again as blocks that build on nothing, and so is what follows, for
-as long as the connection lasts (`HeaderBlockRecoder`).
+A request that its client cancels while it is held never reaches the pod. But header blocks depend on earlier
+ones, and the pod would miss a part. So at the first cancellation all kept blocks are encoded again without
+references, and so are all later ones of the connection (`HeaderBlockRecoder`).
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import hpack
 from elasti.resolver.proxy.h2.frames import (
     ACK,
     BLOCKS,
+    CONTINUATION,
     DATA,
     ENHANCE_YOUR_CALM,
     GOAWAY,
@@ -54,14 +53,14 @@ if TYPE_CHECKING:
     from hpack import HeaderTuple
 
 
-# What clients may use of a table after a pod has allowed it; more is not followed.
+# The largest table that clients may use once a pod has allowed it.
 _LARGEST_TABLE = 64 * 1024
-# What keeping a frame costs beside its bytes.
+# The cost of keeping a frame beside its bytes.
 _OVERHEAD = 256
-# How much larger than what is kept header blocks may be without compression: clients send the same
-# tokens and cookies with every request, for a byte each.
+# How far header blocks may exceed the kept bytes without compression: clients repeat tokens and cookies in every
+# request, for a byte each.
 _EXPANSION = 4
-# How far the header blocks of one read, of 64 KiB at most, may expand on their way to a pod.
+# How far the header blocks of one read, of at most 64 KiB, may expand.
 _MAX_WRITTEN = 1 << 20
 
 
@@ -74,7 +73,7 @@ class H2Request:
 
     @classmethod
     def of(cls, stream: int, decoded: Iterable[HeaderTuple]) -> H2Request:
-        """Return the request of a decoded block; of a repeated field the first counts."""
+        """Return the request of a decoded block. The first of a repeated field counts."""
         fields: dict[bytes, bytes] = {}
         for name, value in decoded:
             fields.setdefault(bytes(name), bytes(value))
@@ -97,7 +96,7 @@ class H2Request:
 
     @property
     def is_grpc(self) -> bool:
-        """Whether errors belong into trailers."""
+        """Whether it is gRPC, which reports errors in trailers."""
         return self.fields.get(b"content-type", b"").startswith(b"application/grpc")
 
     def field(self, name: bytes) -> bytes | None:
@@ -107,13 +106,13 @@ class H2Request:
 
 @dataclass(frozen=True, slots=True)
 class H2Cancel:
-    """The client wants no answer on a stream any more."""
+    """The client cancelled a stream."""
 
     stream: int
 
 
 class HeaderBlockRecoder:
-    """Encodes a client's header blocks again, so that none builds on another."""
+    """Encodes a client's header blocks again, without references to earlier blocks."""
 
     __slots__ = ("_blocks", "_decoder", "_written")
 
@@ -124,26 +123,26 @@ class HeaderBlockRecoder:
         self._blocks = HeaderBlockAssembler()
 
     def begin_read(self) -> None:
-        """Begin with the blocks of another read."""
+        """Start the count for another read."""
         self._written = 0
 
     def add(self, found: H2Frame, payload: bytes) -> bytes:
-        """Take a frame of a block; returns the whole block, encoded again, after its last. Raises H2Error."""
+        """Take a frame of a block. After the last one, returns the re-encoded block. Raises H2Error."""
         decoded = self.decode(found, payload)
         return b"" if decoded is None else self.write(*decoded)
 
     def write(self, block: HeaderBlock, fields: Iterable[HeaderTuple]) -> bytes:
-        """Encode a block. Raises H2Error where those of one read expand too far."""
+        """Encode a block. Raises H2Error if the blocks of one read expand too far."""
         wire = self.reencode(block, fields)
         self._written += len(wire)
         if self._written > _MAX_WRITTEN:
-            raise H2Error("header blocks that expand too far", ENHANCE_YOUR_CALM)
+            raise H2Error("header blocks expand too far", ENHANCE_YOUR_CALM)
         return wire
 
     def decode(
         self, found: H2Frame, payload: bytes
     ) -> tuple[HeaderBlock, list[HeaderTuple]] | None:
-        """Take a frame of a block; returns the block and its fields after its last. Raises H2Error."""
+        """Take a frame of a block. After the last one, returns the block and its fields. Raises H2Error."""
         try:
             block = self._blocks.add(found, payload)
         except ValueError as error:
@@ -152,7 +151,7 @@ class HeaderBlockRecoder:
 
     @staticmethod
     def reencode(block: HeaderBlock, fields: Iterable[HeaderTuple]) -> bytes:
-        """Write a block that was decoded."""
+        """Encode a decoded block."""
         return encode_block(block.stream, fields, ends_stream=block.ends_stream)
 
 
@@ -161,15 +160,13 @@ def decode(decoder: hpack.Decoder, block: HeaderBlock) -> list[HeaderTuple]:
     try:
         return list(decoder.decode(block.fragment, raw=True))
     except hpack.OversizedHeaderListError as error:
-        raise H2Error(
-            "a header block that expands to more than 64 KiB", ENHANCE_YOUR_CALM
-        ) from error
+        raise H2Error("a header block expands to more than 64 KiB", ENHANCE_YOUR_CALM) from error
     except hpack.HPACKError as error:
-        raise H2Error(f"a header block that does not decode: {error}") from error
+        raise H2Error(f"cannot decode a header block: {error}") from error
 
 
 class _StreamFrames:
-    """Frames of one stream that follow one another: a header block, and what came after it."""
+    """Consecutive frames of one stream: a header block, and the frames behind it."""
 
     __slots__ = ("block", "data", "expanded", "stream", "tail", "window")
 
@@ -185,26 +182,22 @@ class _StreamFrames:
 
     @property
     def size(self) -> int:
-        """What keeping it costs."""
+        """The cost of keeping it."""
         return _OVERHEAD + len(self.block) + len(self.tail)
 
     @property
     def wire(self) -> bytes:
-        """The frames, as the pod gets them."""
+        """The frames for the pod."""
         window = window_update(self.window, stream=self.stream) if self.window else b""
         return self.block + self.tail + window
 
 
 class HeldFrames:
-    """What came before a pod was found. `replies` go to the client.
+    """The frames that came before a pod was found. `replies` go to the client.
 
-    Parsing stops where what is kept costs more than `limit`: what follows stays as it came, as the
-    rest. Header blocks are counted as they would be without compression, too, since they may have to
-    be encoded again.
-
-    frames: how many came whole.
-    acks_from_pod: how many SETTINGS the pod will acknowledge that the client believes acknowledged.
-    acks_seen: how often the client has acknowledged ours.
+    Parsing stops when the kept frames cost more than `limit`; the bytes behind them stay in `rest`,
+    unparsed. Header blocks also count at their uncompressed size, since they may have to be encoded
+    again.
     """
 
     __slots__ = (
@@ -216,51 +209,51 @@ class HeldFrames:
         self._limit = limit
         self._flood = flood or H2FloodGuard()
         self._rest = b""
-        # The frames of a header block that is not complete.
+        # The frames of an incomplete header block.
         self._unfinished = b""
         self._blocks = HeaderBlockAssembler()
         self._decoder = hpack.Decoder()
         self._recodes = False
-        # In the order in which it came, and by stream.
+        # In order of arrival, and by stream.
         self._kept: dict[_StreamFrames, None] = {}
         self._by_stream: dict[int, list[_StreamFrames]] = {}
         self._kept_size = self._expanded = 0
+        # Complete frames.
         self.frames = 0
         self.replies: list[bytes] = []
+        # SETTINGS that we acknowledged to the client, and the pod will acknowledge again.
         self.acks_from_pod = 0
+        # How often the client has acknowledged ours.
         self.acks_seen = 0
 
     @property
     def size(self) -> int:
-        """How much is kept."""
+        """How many bytes are kept."""
         return len(PREFACE) + self._kept_size + len(self._unfinished) + len(self._rest)
 
     @property
     def kept(self) -> bytes:
-        """What the pod is sent first."""
+        """The first bytes for the pod."""
         return b"".join((PREFACE, *(kept.wire for kept in self._kept)))
 
     @property
     def rest(self) -> bytes:
-        """What follows it, and is not complete: of a header block or of a frame."""
+        """The bytes behind `kept`: an incomplete header block or frame."""
         return self._unfinished + self._rest
 
     @property
     def recoder(self) -> HeaderBlockRecoder | None:
-        """The recoder for what follows; None where the pod can read it as it comes."""
+        """The recoder for later blocks; None if the pod can read them unchanged."""
         return HeaderBlockRecoder(self._decoder) if self._recodes else None
 
     def read(self, data: bytes) -> Iterator[H2Request | H2Cancel]:
-        """Take bytes in; yields header blocks, which are kept, and what was taken back.
-
-        Raises H2Error.
-        """
+        """Read bytes; yields requests, which are kept, and cancellations. Raises H2Error."""
         self._rest += data
         at = 0
         while self._kept_size < self._limit and len(self._rest) - at >= HEADER_SIZE:
             found = header_at(self._rest, at)
             if found.length > MAX_FRAME:
-                raise H2Error("a frame larger than 16 KiB before it was allowed")
+                raise H2Error("a frame is larger than 16 KiB")
             if len(self._rest) < found.end:
                 break
             self.frames += 1
@@ -272,7 +265,7 @@ class HeldFrames:
         self._rest = self._rest[at:]
 
     def forget(self) -> None:
-        """Keep nothing: none of it will go to a pod."""
+        """Drop all kept frames: none will go to a pod."""
         self._kept.clear()
         self._by_stream.clear()
         self._kept_size = self._expanded = 0
@@ -297,30 +290,32 @@ class HeldFrames:
         elif kind == RST_STREAM and stream in self._by_stream and stream:
             self._drop(stream)
             return H2Cancel(stream)
-        # PRIORITY and frames of unknown kinds mean nothing to a pod that has not begun to answer.
+        # PRIORITY and frames of unknown types can be dropped before the pod has answered.
         return None
 
     def _data(self, found: H2Frame, wire: bytes) -> None:
         if not found.stream:
-            raise H2Error("a body without a stream")
+            raise H2Error("DATA without a stream")
+        if found.is_idle_data:
+            self._flood.count()
         if found.stream in self._by_stream:
             self._keep(found.stream, wire).data += found.length
         elif found.length:
-            # Of a request that was answered here or taken back: let the client go on.
+            # Of a request that was answered here or cancelled: let the client continue.
             self.replies.append(window_update(found.length))
 
     def _window(self, stream: int, wire: bytes) -> None:
-        """Add up what the client allows to be sent; for a request that is gone that means nothing."""
+        """Sum the client's window updates; ignore those of closed streams."""
         if stream and stream not in self._by_stream:
             return
         increment = int.from_bytes(wire[HEADER_SIZE:], "big") & LAST_POSSIBLE_STREAM
         kept = self._by_stream[stream][0] if stream in self._by_stream else self._add(stream)
         kept.window += increment
         if not increment or len(wire) != HEADER_SIZE + 4 or kept.window > LAST_POSSIBLE_STREAM:
-            raise H2Error("a window that cannot be")
+            raise H2Error("invalid WINDOW_UPDATE")
 
     def _settings(self, found: H2Frame, wire: bytes) -> None:
-        """Acknowledge the client's; an acknowledgement can only be of ours, the pod has not spoken."""
+        """Acknowledge the client's SETTINGS. An acknowledgement can only be for ours."""
         if found.flags & ACK:
             self.acks_seen += 1
             return
@@ -330,7 +325,9 @@ class HeldFrames:
 
     def _block_part(self, found: H2Frame, wire: bytes) -> H2Request | None:
         if found.kind == PUSH_PROMISE:
-            raise H2Error("a client that promises")
+            raise H2Error("a client sent PUSH_PROMISE")
+        if found.kind == CONTINUATION:
+            self._flood.count()
         try:
             block = self._blocks.add(found, wire[HEADER_SIZE:])
         except ValueError as error:
@@ -343,14 +340,14 @@ class HeldFrames:
         expanded = sum(len(name) + len(value) + 32 for name, value in decoded)
         self._expanded += expanded
         if self._expanded > self._limit * _EXPANSION:
-            raise H2Error("header blocks that expand to more than is kept", ENHANCE_YOUR_CALM)
+            raise H2Error("header blocks expand too far", ENHANCE_YOUR_CALM)
         if self._recodes:
             wire = HeaderBlockRecoder.reencode(block, decoded)
         self._add(block.stream, wire, expanded)
         return H2Request.of(block.stream, decoded)
 
     def _keep(self, stream: int, wire: bytes) -> _StreamFrames:
-        """Keep a frame, with those of its stream before it where nothing came in between."""
+        """Keep a frame, together with directly preceding frames of its stream."""
         last = next(reversed(self._kept), None)
         kept = last if last is not None and last.stream == stream else self._add(stream)
         kept.tail += wire
@@ -365,7 +362,7 @@ class HeldFrames:
         return kept
 
     def _drop(self, stream: int) -> None:
-        """Take a request back, with all that was sent for it."""
+        """Drop a cancelled request with all its frames."""
         if not self._recodes:
             self._recodes = True
             self._recode_all()
@@ -376,7 +373,7 @@ class HeldFrames:
             self._expanded -= dropped.expanded
             sent += dropped.data
         if sent:
-            # The client counts what it has sent, and the pod will never report this as read.
+            # The client counts these bytes, and the pod will never acknowledge them.
             self.replies.append(window_update(sent))
 
     def _recode_all(self) -> None:

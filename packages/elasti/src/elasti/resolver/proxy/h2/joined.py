@@ -1,19 +1,18 @@
-"""Two h2 connections joined: frames pass in both directions as they come.
+"""Two joined h2 connections: frames pass in both directions as they come.
 
-What is inspected is little: which streams begin and end, the status of each response, and the boundaries
-between two frames. What is changed is less: acknowledgements that were given or asked for early are
-left out, the response to a request that was held says so, and a GOAWAY is put in when pods take over.
-Flow control and header compression are the peers' own. Every client's connection has a pod's connection of
-its own.
+Little is inspected: where streams begin and end, the status of each response, and frame boundaries. Even less is
+changed: acknowledgements that were given or requested early are dropped, the response to a held request gets two
+fields, and a GOAWAY is inserted when pods take over. Flow control and header compression stay between the peers.
+Every client connection has its own connection to a pod.
 
-A pod whose header blocks cannot be followed is passed on unread from there: its responses arrive, they
-are only not counted any more.
+If a pod's header blocks cannot be followed, its frames pass uninspected from there: responses still arrive, but
+are not counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from elasti.resolver.proxy.h2.frames import (
     ACK,
@@ -42,19 +41,18 @@ from elasti.resolver.proxy.h2.header_fields import StatusReader, literal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.resolver.proxy.h2.connection import H2Connection
     from elasti.resolver.proxy.h2.held import HeaderBlockRecoder, HeldFrames
-    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.port import Port
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 _FIRST_FINAL = 200
-# What passes without being counted: all of it carries a request, or is needed to read an answer.
-_TRAFFIC = BLOCKS | {DATA, WINDOW_UPDATE}
+# Not counted as control frames: they carry a request, or let the pod send more of its response.
+_TRAFFIC = frozenset((HEADERS, DATA, WINDOW_UPDATE))
 
 
 class FrameRelay:
-    """What passes between a client and the pod it was joined to."""
+    """Relays frames between a client and its pod."""
 
     __slots__ = (
         "_acks_from_client",
@@ -94,19 +92,19 @@ class FrameRelay:
 
     @property
     def between(self) -> bool:
-        """Whether a frame of ours may follow what the client was sent."""
+        """Whether one of our frames may be sent to the client now."""
         return self._from_pod.between
 
     # to the pod
 
     def to_pod(self, data: bytes) -> bytes:
-        """Return what the pod is sent of the client's bytes. Raises H2Error."""
+        """Return the bytes for the pod. Raises H2Error."""
         data, frames = self._from_client.walk(data)
         edits: list[H2FrameEdit] = []
         if self._recoder is not None:
             self._recoder.begin_read()
         for found in frames:
-            if found.kind not in _TRAFFIC:
+            if found.kind not in _TRAFFIC or found.is_idle_data:
                 self._flood.count()
             if found.kind == HEADERS and found.stream > self._streams.last:
                 self._streams.opens(found.stream, is_grpc=self._is_grpc)
@@ -122,7 +120,7 @@ class FrameRelay:
     # from the pod
 
     def from_pod(self, data: bytes, *, stepping_aside: bool) -> bytes:
-        """Return what the client is sent of the pod's bytes."""
+        """Return the bytes for the client."""
         data, frames = self._from_pod.walk(data)
         boundary, edits = self._from_pod.boundary, []
         for found in frames:
@@ -153,7 +151,7 @@ class FrameRelay:
         return None
 
     def _part(self, found: H2Frame, data: bytes) -> H2FrameEdit | None:
-        """Look at a frame of a header block; the last of an answer's head may get more fields."""
+        """Inspect a frame of a header block; the last one of a response head may get more fields."""
         if self._unreadable or found.end > len(data):
             self._part_unread(found)
             return None
@@ -198,13 +196,13 @@ class FrameRelay:
 
 def _reencoded(recoder: HeaderBlockRecoder, found: H2Frame, data: bytes) -> H2FrameEdit:
     if found.end > len(data):
-        raise H2Error("a frame of a header block larger than 64 KiB")
+        raise H2Error("a header block frame is larger than 64 KiB")
     wire = recoder.add(found, data[found.at + HEADER_SIZE : found.end])
     return H2FrameEdit(found.at, found.end, wire)
 
 
 class H2Stream:
-    """A request on its way; `held_for` is how long it waited for a pod, None where it did not."""
+    """An open request. `held_for` is how long it was held, or None."""
 
     __slots__ = ("answered", "began", "held_for", "is_grpc")
 
@@ -216,11 +214,11 @@ class H2Stream:
 
 
 class H2Streams:
-    """The open streams by their numbers; `last` is the highest that was ever opened."""
+    """The open streams by number. `last` is the highest number ever opened."""
 
     __slots__ = ("_handler", "_open", "last")
 
-    def __init__(self, handler: PortHandler) -> None:
+    def __init__(self, handler: Port) -> None:
         self._handler = handler
         self._open: dict[int, H2Stream] = {}
         self.last = 0
@@ -236,7 +234,7 @@ class H2Streams:
         return self._open.get(number)
 
     def opens(self, number: int, *, is_grpc: bool) -> None:
-        """A request came."""
+        """Open a stream for a request."""
         self.last = number
         handler = self._handler
         now = handler.now()
@@ -246,13 +244,13 @@ class H2Streams:
         self._open[number] = H2Stream(now, is_grpc=is_grpc)
 
     def released(self) -> None:
-        """A pod was found for the held streams, or none will be."""
+        """Stop the hold time of all streams."""
         now = self._handler.now()
         for stream in self._open.values():
             stream.held_for = now - stream.began
 
     def answers(self, stream: H2Stream, status: int) -> None:
-        """The final head of an answer came."""
+        """Count the final head of a response."""
         stream.answered = True
         statistics = self._handler.statistics
         statistics.answers[status // 100].add(self._handler.now() - stream.began)
@@ -260,23 +258,36 @@ class H2Streams:
             statistics.held_until(status, stream.held_for)
 
     def closes(self, number: int) -> None:
-        """Nothing more will come on a stream. Safe to repeat."""
+        """Close a stream. Safe to repeat."""
         if self._open.pop(number, None) is not None:
             self._handler.statistics.active -= 1
 
     def clear(self) -> None:
-        """Nothing more will come on any."""
+        """Close all streams."""
         self._handler.statistics.active -= len(self._open)
         self._open.clear()
 
 
+class H2Client(Protocol):
+    """The client's side of a joined connection."""
+
+    def from_pod(self, data: bytes) -> None:
+        """Pass the pod's frames on."""
+
+    def pod_lost(self, *, clean: bool) -> None:
+        """The pod closed the connection, or broke it."""
+
+    def flow(self, *, flowing: bool) -> None:
+        """Resume or pause reading from the client."""
+
+
 class H2PodSide(asyncio.Protocol):
-    """The connection to the pod, from the moment the client's is joined to it."""
+    """The connection to the pod, once it is joined to the client's."""
 
     __slots__ = ("_client", "_connection", "_paused", "_transport")
 
-    def __init__(self, client: H2Connection, connection: PodConnection) -> None:
-        self._client: H2Connection | None = client
+    def __init__(self, client: H2Client, connection: PodConnection) -> None:
+        self._client: H2Client | None = client
         self._connection = connection
         self._paused = False
         assert connection.transport is not None
@@ -288,7 +299,7 @@ class H2PodSide(asyncio.Protocol):
             self._transport.write(data)
 
     def flow(self, *, flowing: bool) -> None:
-        """Read more of the pod's bytes, or none for now: the client is slow."""
+        """Resume or pause reading from the pod."""
         if self._transport.is_closing() or self._paused is not flowing:
             return
         self._paused = not flowing
@@ -298,26 +309,26 @@ class H2PodSide(asyncio.Protocol):
             self._transport.pause_reading()
 
     def drop(self) -> None:
-        """End the connection after what is on its way; the client's side is not notified any more."""
+        """Close after pending bytes are sent, without notifying the client's side."""
         self._client = None
         self._transport.close()
 
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        """Pass it on."""
+        """Forward the bytes."""
         if self._client is not None:
             self._client.from_pod(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The pod is gone."""
+        """The pod closed."""
         client, self._client = self._client, None
         self._connection.lost()
         if client is not None:
             client.pod_lost(clean=exc is None)
 
     def pause_writing(self) -> None:
-        """The pod is slow to read."""
+        """The pod reads slowly."""
         if self._client is not None:
             self._client.flow(flowing=False)
 

@@ -1,9 +1,8 @@
-"""Where a body ends, found without changing a byte of it.
+"""Finds the end of a body without changing it.
 
-A body is passed on as it came; these readers only say how many of the bytes at hand belong to it.
-Chunked bodies are walked strictly: whatever a second parser could read in another way (a bare line
-feed, a chunk size with a sign, an endless extension) is refused, because the bytes that follow would
-be taken for another request.
+A body passes unchanged; these readers only return how many of the bytes at hand belong to it. Chunked bodies are
+parsed strictly: anything that another parser could read differently (a bare line feed, a chunk size with a sign,
+an endless extension) is refused, because the bytes that follow could pass for another request.
 """
 
 from __future__ import annotations
@@ -12,16 +11,23 @@ import enum
 import re
 from typing import Protocol
 
+from elasti.resolver.proxy.http1.heads import Framing
+
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
-_EXTENSION = rb";[ \t]*%b(?:[ \t]*=[ \t]*(?:%b|%b))?[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
-# Size, end of line; in between extensions, by their grammar and short: they carry nothing.
+_EXTENSION = rb"[ \t]*;[ \t]*%b(?:[ \t]*=[ \t]*(?:%b|%b))?" % (_TOKEN, _TOKEN, _QUOTED)
+# A size and, before the end of line, short extensions, which carry nothing.
 _CHUNK_LINE = re.compile(
-    rb"([0-9A-Fa-f]{1,15})(?:\r\n|(?=[^\r\n]{1,256}\r\n)[ \t]*(?:%b)*\r\n)" % _EXTENSION
+    rb"([0-9A-Fa-f]{1,15})(?:\r\n|(?=[^\r\n]{1,256}\r\n)(?:%b)+\r\n)" % _EXTENSION
 )
-# Fields that frame a message have no place here (RFC 9110, 6.5.1), and parsers exist that believe them.
+# Old servers pad sizes with spaces. Requests must not, since parsers differ about them; but a pod's response
+# belongs to a request that was executed, and the size has only one reading.
+_PADDED_CHUNK_LINE = re.compile(
+    rb"([0-9A-Fa-f]{1,15})(?:\r\n|(?=[^\r\n]{1,256}\r\n)(?:%b)*[ \t]*\r\n)" % _EXTENSION
+)
+# Framing fields are forbidden here (RFC 9110, 6.5.1), but some parsers trust them.
 _TRAILERS = re.compile(
-    rb"(?:(?!(?i:content-length|transfer-encoding):)"
+    rb"(?:(?!(?i:content[-_]length|transfer[-_]encoding):)"
     rb"%b:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n" % _TOKEN
 )
 _MAX_CHUNK_LINE = 512
@@ -29,21 +35,21 @@ _MAX_TRAILERS = 16 * 1024
 
 
 class BodyFramingError(ValueError):
-    """A body whose end cannot be known for certain."""
+    """A body whose end is uncertain."""
 
 
 class BodyReader(Protocol):
-    """A body that is being passed on."""
+    """Reads a body on its way."""
 
     @property
     def done(self) -> bool:
         """Whether the whole body has been seen."""
 
     def take(self, data: bytes, start: int = 0) -> int:
-        """Return where in `data` the body's bytes end; `start` where none belong to it.
+        """Return where the body's bytes end in `data`; `start` if none belong to it.
 
-        A result below `len(data)` while not `done` means that the rest must be shown again with
-        more bytes behind it. Raises BodyFramingError.
+        If the result is below `len(data)` and the body is not `done`, pass the rest again with more bytes. Raises
+        BodyFramingError.
         """
 
 
@@ -61,7 +67,7 @@ class LengthBodyReader:
         return self.left == 0
 
     def take(self, data: bytes, start: int = 0) -> int:
-        """Take up to what is left."""
+        """Take at most the bytes left."""
         size = min(self.left, len(data) - start)
         self.left -= size
         return start + size
@@ -74,7 +80,7 @@ class CloseBodyReader:
     done = False
 
     def take(self, data: bytes, start: int = 0) -> int:
-        """Everything belongs to the body."""
+        """Take everything."""
         del start
         return len(data)
 
@@ -88,11 +94,12 @@ class _Part(enum.Enum):
 
 
 class ChunkedBodyReader:
-    """A chunked body, walked from size to size."""
+    """A chunked body."""
 
-    __slots__ = ("_left", "_part")
+    __slots__ = ("_left", "_line", "_part")
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_pad: bool = False) -> None:
+        self._line = _PADDED_CHUNK_LINE if may_pad else _CHUNK_LINE
         self._part = _Part.SIZE
         self._left = 0
 
@@ -102,7 +109,7 @@ class ChunkedBodyReader:
         return self._part is _Part.DONE
 
     def take(self, data: bytes, start: int = 0) -> int:
-        """Walk as far as the bytes go; an incomplete line is left for the next time."""
+        """Take whole lines and chunk data; an incomplete line is left for the next call."""
         position = start
         while not self.done:
             following = self._advance(data, position)
@@ -112,7 +119,7 @@ class ChunkedBodyReader:
         return position
 
     def _advance(self, data: bytes, position: int) -> int:
-        """Return where the next part starts; -1 where more bytes are needed."""
+        """Return where the next part starts; -1 if more bytes are needed."""
         match self._part:
             case _Part.SIZE:
                 return self._size(data, position)
@@ -124,7 +131,7 @@ class ChunkedBodyReader:
                 return self._trailers(data, position)
 
     def _size(self, data: bytes, position: int) -> int:
-        line = _CHUNK_LINE.match(data, position)
+        line = self._line.match(data, position)
         if line is None:
             _refuse_line(data, position, _MAX_CHUNK_LINE, "chunk size")
             return -1
@@ -145,7 +152,7 @@ class ChunkedBodyReader:
             self._part = _Part.SIZE
             return position + 2
         if not b"\r\n".startswith(ending):
-            raise BodyFramingError("a chunk does not end where its size says")
+            raise BodyFramingError("a chunk does not end after its size")
         return -1
 
     def _trailers(self, data: bytes, position: int) -> int:
@@ -160,10 +167,23 @@ class ChunkedBodyReader:
 
 
 def _refuse_line(data: bytes, position: int, limit: int, what: str) -> None:
-    """Raise where more bytes cannot make a line of what is there."""
+    """Raise if more bytes cannot complete the line."""
     rest = data[position : position + limit + 2]
     if len(rest) > limit:
         raise BodyFramingError(f"the {what} line is too long")
     feed = rest.find(b"\n")
     if feed >= 0 and (what != "trailers" or rest[max(feed - 1, 0) : feed] != b"\r"):
         raise BodyFramingError(f"malformed {what} line")
+
+
+def body_of(framing: Framing, length: int, *, is_response: bool = False) -> BodyReader | None:
+    """Return the reader for a body; None if there is no body."""
+    match framing:
+        case Framing.NONE:
+            return None
+        case Framing.LENGTH:
+            return LengthBodyReader(length)
+        case Framing.CHUNKED:
+            return ChunkedBodyReader(may_pad=is_response)
+        case Framing.CLOSE:
+            return CloseBodyReader()

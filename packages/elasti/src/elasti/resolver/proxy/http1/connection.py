@@ -1,13 +1,13 @@
-"""A client's HTTP/1 connection: requests one after the other, each answered by a pod.
+"""A client's HTTP/1 connection: one request after the other, each served by a pod.
 
-Bytes are parsed at heads and counted in bodies; everything else passes as it came. Requests that are
-pipelined behind the running one wait in the buffer, which stops the reading when it is full. A bad
-head gets its answer and the connection is closed: what follows a bad head cannot be trusted.
+Heads are parsed and body bytes are counted; everything else passes unchanged. Requests pipelined behind the running
+one wait in the buffer, and reading stops when it is full. After a bad head the connection is closed: the bytes
+that follow cannot be trusted.
 
-A request that is held gets no byte before a pod answers; with `Expect: 100-continue` its body stays
-with the client until the pod itself asks for it. A client that closes while it waits looks like one
-that only sends no more, so it is sent an interim response that means nothing (RFC 9110, 15.2): from a
-client that is gone the kernel answers with a reset, and its place is free within a second.
+A held request gets no byte before a pod answers. With `Expect: 100-continue` the client keeps its body until the
+pod asks for it. A client that closes while it waits looks like one that half-closed, so it is sent a meaningless
+interim response (RFC 9110, 15.2): the kernel of a client that is gone answers with a reset, and its place is free
+within a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.proxy.h2.connection import H2Connection
-from elasti.resolver.proxy.http1.bodies import BodyFramingError
+from elasti.resolver.proxy.http1.bodies import BodyFramingError, body_of
 from elasti.resolver.proxy.http1.exchange import FULL, POD_SLOW, Http1Exchange
 from elasti.resolver.proxy.http1.heads import (
     Framing,
@@ -24,10 +24,10 @@ from elasti.resolver.proxy.http1.heads import (
     parse_request,
     refuse_or_wait,
 )
-from elasti.resolver.proxy.http1.writer import HeadForwarder, forwarder_for, plain_response
+from elasti.resolver.proxy.http1.writer import HeadForwarder, forwarder_for
+from elasti.resolver.proxy.own_responses import plain_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
-from elasti.resolver.proxy.upstream.pod_connection import body_of
 from kubeloop.aio.relay import is_reset
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _NO_BODY = Framing.NONE
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 _POKE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# How much of a method, and of a path, the operator is told.
+# How much of a method and a path is reported to the operator.
 _SHOWN = 100
 
 
 class ClientConnection(Http1Exchange, BufferedClientProtocol):
-    """One client's connection on a port whose upstream is known."""
+    """A client's connection on a port whose upstream is known."""
 
     __slots__ = ()
 
@@ -57,14 +57,14 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         self.handler.sweeper.add(self)
 
     def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Go on with a connection that turned out to be HTTP; its port has counted it."""
+        """Continue a connection that turned out to be HTTP and is already counted."""
         self._transport = transport
         self._write = transport.write
         self.handler.sweeper.add(self)
         self.data_received(data)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Take no more of a request that waits than may be kept of it."""
+        """Stop reading a held request at the limit of what may be kept."""
         del sizehint
         buffer = self.handler.buffer
         if self._pod is not None or self._head is None:
@@ -72,11 +72,11 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         return buffer.some(self._room())
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Use what was read."""
+        """Process the bytes read."""
         self.data_received(self.handler.buffer.whole[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
-        """Start an exchange, or feed the running one."""
+        """Start an exchange or feed the running one."""
         handler = self.handler
         handler.statistics.received += len(data)
         try:
@@ -101,10 +101,10 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._refuse(400, str(error), retry=False)
 
     def eof_received(self) -> bool:
-        """The client sends no more; the running answer is still wanted."""
+        """The client half-closed; it still expects the running response."""
         self._eof = True
         if self._head is None:
-            # Requests that were sent before may wait for a client that is slow to read.
+            # Earlier requests may wait because the client reads slowly.
             return self._write_paused and self._buffer != b""
         if self._body is not None or self._watched is not None:
             return False
@@ -113,7 +113,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: free everything that was held for it."""
+        """The client is gone: release everything held for it."""
         del exc
         transport, self._transport = self._transport, None
         self._ends()
@@ -122,7 +122,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self.handler.leaves(transport)
 
     def pause_writing(self) -> None:
-        """The client is slow to read: so is the pod's answer, and no other request is begun."""
+        """The client reads slowly: pause the pod's response, and start no other request."""
         self._write_paused = True
         self._idle = False
         self._tick = self.handler.sweeper.tick
@@ -149,7 +149,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._answer(local, head, data)
             return
         if head.method == b"CONNECT":
-            raise HeadError("CONNECT is for forward proxies, and this is none", 501)
+            raise HeadError("CONNECT is not supported here", 501)
         self._began = now = handler.now()
         upstream.arrived(now)
         statistics = handler.statistics
@@ -178,7 +178,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._go(address)
 
     def client(self) -> str:
-        """Return who waits: address, method and path. A query may hold secrets, and is left out."""
+        """Return the client's address, method and path, without the query, which may hold secrets."""
         if (head := self._head) is None:
             return super().client()
         asked = b" ".join((head.method[:_SHOWN], head.target.partition(b"?")[0][:_SHOWN]))
@@ -192,7 +192,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         return self._forwarder
 
     def _more(self, data: bytes) -> None:
-        """Use bytes that are not the start of a request."""
+        """Process bytes that do not start a request."""
         if self._finished and self._body is None:
             return
         if self._body is not None:
@@ -206,7 +206,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._pause(FULL)
 
     def _stop_when_full(self) -> None:
-        """Read no more of a body when enough of it waits for a pod."""
+        """Pause reading when enough of a body is kept for a pod."""
         if self._body is None:
             if self._buffer:
                 self._keep_pipelined(self._buffer)
@@ -216,36 +216,36 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._pause(FULL)
 
     def _keep_pipelined(self, data: bytes) -> None:
-        """Keep what follows the running request.
+        """Keep the bytes behind the running request.
 
-        Where there is no memory for it, the connection ends with the running answer: what was not
-        answered then the client may send again.
+        Without memory for them the connection ends with the running response, and the client may repeat the
+        requests that were not answered.
         """
         self._buffer = data
         if not self.has_memory_for(len(data) if self._pod is not None else self.kept()):
             self._finished, self._buffer = True, b""
 
     def _needs_memory(self) -> None:
-        """Refuse a head that is not complete where there is no memory for it."""
+        """Refuse an incomplete head if there is no memory for it."""
         if not self.has_memory_for(len(self._buffer)):
             self.refuse(Refusal.OVERFLOW)
 
     def _room(self) -> int:
-        """How much of the client's bytes may still be kept while there is no pod."""
+        """How many more bytes may be kept while there is no pod."""
         return self.handler.limits.held_bytes - self.kept()
 
     def _continue_head(self, data: bytes) -> None:
         seen = len(self._buffer)
         self._buffer += data
         if self._buffer.find(b"\r\n\r\n", max(seen - 3, 0)) < 0:
-            # The expression is not tried again for every byte that drips in.
+            # Do not run the expression again for every byte that drips in.
             refuse_or_wait(self._buffer, 0, seen)
             self._needs_memory()
         else:
             self._next()
 
     def _next(self) -> None:
-        """Go on with what is in the buffer, when nothing is in its way."""
+        """Continue with the buffer, if nothing is in the way."""
         try:
             while (
                 self._buffer and self._head is None and not (self._write_paused or self._finished)
@@ -270,7 +270,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._close(linger=False)
 
     def _feed(self, data: bytes) -> None:
-        """Pass on what belongs to the request's body; keep the rest."""
+        """Forward the bytes of the request's body, and keep the rest."""
         body = self._body
         assert body is not None
         end = body.take(data)
@@ -287,7 +287,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._wire += piece
 
     def _answer(self, local: LocalAnswer, head: Http1RequestHead, data: bytes) -> None:
-        """Answer without a pod; a request whose body would have to be read ends the connection."""
+        """Answer without a pod. A request with a body ends the connection."""
         close = (
             not head.keep_alive
             or self._eof
@@ -296,7 +296,11 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             or self.handler.upstream.stepping_aside
         )
         head_only = head.method == b"HEAD"
-        self._write(plain_response(local.status, local.body, close=close, head_only=head_only))
+        self._write(
+            plain_response(
+                local.status, local.body, close=close, head_only=head_only, fields=local.fields
+            )
+        )
         if local.counted:
             self.handler.statistics.answers[local.status // 100].add(0.0)
         self._used, self._tick = True, self.handler.sweeper.tick
@@ -320,7 +324,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         connection.take_over(transport, data)
 
     def _done(self) -> None:
-        """The answer is complete: go on with what was pipelined, or close."""
+        """The response is complete: continue with pipelined requests, or close."""
         self._head = self._wire = None
         self.handler.statistics.active -= 1
         if self.held_since is not None or self._tries:
@@ -336,10 +340,19 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         else:
             self._idle = True
 
+    def shed(self) -> bool:
+        """End the connection, unless a pod serves it; between requests there is nothing to answer."""
+        transport = self._transport
+        if self._head is not None or self._buffer or transport is None or transport.is_closing():
+            return super().shed()
+        # A client that does not read what it was sent would keep its descriptor.
+        (transport.abort if transport.get_write_buffer_size() else transport.close)()
+        return True
+
     # time
 
     def sweep(self, tick: int) -> None:
-        """Act where a deadline has passed."""
+        """Act if a deadline has passed."""
         limits, age = self.handler.limits, tick - self._tick
         if self._head is not None:
             page = self._waiting_page
@@ -357,7 +370,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._break()
         elif self._buffer:
             if age > limits.head:
-                self._refuse(408, "the request's head did not come in time", retry=False)
+                self._refuse(408, "the request head was not received in time", retry=False)
         elif age > (limits.idle if self._used else limits.first_byte):
             self._close(linger=False)
 
@@ -368,11 +381,11 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         limits, transport = self.handler.limits, self._transport
         assert transport is not None
         if (self._eof or self._pauses) and is_reset(transport):
-            # A connection that is not read does not notice by itself.
+            # A connection that is not read does not notice a reset.
             transport.abort()
         elif self._body is not None and not self._pauses:
             if age > limits.body_stall:
-                self._refuse(408, "the request's body did not come in time", retry=False)
+                self._refuse(408, "the request body was not received in time", retry=False)
         elif self._write_paused:
             if age > limits.read_stall:
                 self._break()
@@ -381,5 +394,5 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
 
 
 def _is_blank(data: bytes) -> bool:
-    """Whether there is nothing but empty lines, as some clients send after a body."""
+    """Whether there are only empty lines, which some clients send after a body."""
     return data.count(b"\r\n") * 2 == len(data)

@@ -1,15 +1,15 @@
 """One request on a client's connection: the search for a pod, and its response.
 
-Nothing is sent twice: a request that reached a pod is repeated only when nothing of the response was
-seen, its method is idempotent, and all of it is still here. A response goes to the client as it comes;
-one that breaks off makes the client's connection break off, too.
+A request that reached a pod is repeated only if no byte of the response was seen, its method is idempotent, and
+all of it is still here. A response goes to the client as it comes; if it breaks off, so does the client's
+connection.
 
-A navigation of a browser that waits for long gets the waiting page, and was never sent to a pod. The page
-then asks with a field of its own how far the wake-up is: that request waits in the queue like any other, and
-its answer is a line for each stage.
+A browser's navigation that waits too long gets the waiting page, and is never sent to a pod. The page then asks
+for the progress of the wake-up, with a header field of its own. That request waits in the queue like any other,
+and its response is a line for each stage.
 
-`ClientConnection` (connection.py) inherits from it: the two are one object, since a request that finds a
-kept connection to a pod should allocate nothing but its head.
+`ClientConnection` (connection.py) inherits from this class: the two are one object, so that a request on a kept
+connection to a pod allocates nothing but its head.
 """
 
 from __future__ import annotations
@@ -18,14 +18,10 @@ import abc
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
-from elasti.resolver.proxy.http1.writer import (
-    HeadForwarder,
-    plain_response,
-    refusal_response,
-    response_head,
-)
+from elasti.resolver.proxy.http1.writer import HeadForwarder, response_head
+from elasti.resolver.proxy.own_responses import plain_response, refusal_response
 from elasti.resolver.proxy.statistics import SHOWN_PAGE
-from elasti.resolver.proxy.transport import tunnel
+from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import Refusal, Stage, UpstreamAddress, WaitingPage
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import end_writing, reset
@@ -35,19 +31,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elasti.resolver.proxy.http1.bodies import BodyReader
-    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.port import Port
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 _CLOSE = Framing.CLOSE
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"))
 _MAX_REPEATS = 2
-# Why the client is not read: its pod is slow, or enough of its bytes wait here.
+# Why reading is paused: the pod is slow, or enough bytes are kept.
 POD_SLOW, FULL = 1, 2
-# Proxies end responses that are silent for a minute.
+# Proxies end responses that are silent for a minute; in seconds.
 _HEARTBEAT = 15
 _STAGES = {Refusal.OVERFLOW: Stage.BUSY, Refusal.TIMEOUT: Stage.FAILED}
-# Ends with the connection. No proxy may keep a line back to have more of them.
+# The response ends with the connection. No proxy may buffer its lines.
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nCache-Control: no-store, no-transform\r\n"
     b"X-Accel-Buffering: no\r\nX-Elasti-State: waiting\r\nConnection: close\r\n\r\n"
@@ -55,7 +51,7 @@ _STREAM_HEAD = (
 
 
 class Http1Exchange(UpstreamSearch):
-    """The running request of a client's connection, and the state of the connection around it."""
+    """The running request of a client's connection, and the connection's state."""
 
     __slots__ = (
         "_answered",
@@ -83,43 +79,43 @@ class Http1Exchange(UpstreamSearch):
 
     fresh: ClassVar[bool] = False
 
-    def __init__(self, handler: PortHandler) -> None:
+    def __init__(self, handler: Port) -> None:
         super().__init__(handler)
         self._transport: asyncio.Transport | None = None
         self._write: Callable[[bytes], None]
         self._forwarder: HeadForwarder | None = None
-        # What was read and not used yet; the running request and what is left of its body.
+        # Unused bytes; the running request, and the rest of its body.
         self._buffer = b""
         self._head: Http1RequestHead | None = None
         self._body: BodyReader | None = None
         self._pod: PodConnection | None = None
-        # The request as it goes to a pod; dropped once it may not be sent again.
+        # The request for the pod; dropped once it must not be repeated.
         self._wire: bytes | None = None
         self._repeats = 0
-        # The loop's time at which the running request came.
+        # The loop's time at which the running request arrived.
         self._began = 0.0
-        # Whether the next bytes are a new request's, and nothing is in its way.
+        # Whether the next bytes start a new request.
         self._idle = True
         self._answered = False
         self._used = False
-        # No request after the running one; the client sends no more; it does not read.
+        # No request after the running one; the client half-closed; it does not read.
         self._finished = handler.accepts is not None
         self._eof = False
         self._write_paused = False
         self._lingering = False
         self._pauses = 0
         self._tick = handler.sweeper.tick
-        # The page that the running request gets if it waits too long; the last line that an open page got.
+        # The page for the running request if it waits too long; the last line sent to an open page.
         self._waiting_page: WaitingPage | None = None
         self._watched: bytes | None = None
 
     @abc.abstractmethod
     def sweep(self, tick: int) -> None:
-        """Act where a deadline has passed."""
+        """Act if a deadline has passed."""
 
     @abc.abstractmethod
     def _done(self) -> None:
-        """The answer is complete."""
+        """The response is complete."""
 
     # the search for a pod
 
@@ -133,6 +129,11 @@ class Http1Exchange(UpstreamSearch):
             self.found()
         self._send(pod, repeatable=repeatable)
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a pod has the running request."""
+        return self._pod is not None
+
     def connected(self, connection: PodConnection) -> None:
         """A connection to a pod is open."""
         self.found()
@@ -140,16 +141,16 @@ class Http1Exchange(UpstreamSearch):
         self._send(connection, repeatable=self._is_repeatable())
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer the client with the reason, and when to come back."""
+        """Answer with the reason and Retry-After."""
         if self._watched is not None:
             self._end_watch(_STAGES.get(refusal, Stage.READY))
         elif refusal is Refusal.OVERFLOW and self._waiting_page is not None:
             self._show_page(self._waiting_page)
         else:
-            self._refuse(refusal.status, refusal.message, retry=True)
+            self._refuse(refusal.status, self.handler.upstream.explain(refusal), retry=True)
 
     def admit(self, address: UpstreamAddress) -> None:
-        """A pod answers: go there, or let an open page do so."""
+        """A pod serves: go there, or let an open page reload."""
         if self._watched is None:
             super().admit(address)
         elif self._waiting:
@@ -157,10 +158,10 @@ class Http1Exchange(UpstreamSearch):
             self._end_watch(Stage.READY)
 
     def _wait(self, *, first: bool) -> None:
-        # What a pod may have seen gets an answer of a pod, or an error.
+        # A request that a pod may have seen gets a pod's response or an error, never the page.
         page, head = self.handler.upstream.page, self._head
         may_be_shown = self._watched is None and not self._repeats
-        # Set each time: the page of an earlier request on this connection is not this one's.
+        # Set each time: an earlier request's page is not this one's.
         self._waiting_page = None
         if may_be_shown and page is not None and head is not None and page.offers(head):
             self._waiting_page = page
@@ -170,15 +171,15 @@ class Http1Exchange(UpstreamSearch):
             super()._wait(first=first)
 
     def _show_page(self, page: WaitingPage) -> None:
-        """Answer with the page; the request was sent to no pod, and will not be."""
+        """Answer with the page. The request was not sent to a pod, and will not be."""
         head, handler = self._head, self.handler
         assert head is not None
-        # Before it leaves the queue: a page that nothing waits for would say that it is asleep.
+        # Before it leaves the queue: if nothing waits, the page says that the target is asleep.
         answer = page.answer()
         self.leave_queue()
         self.has_memory_for(len(self._buffer))
         keeps = head.keep_alive and head.minor and not handler.upstream.stepping_aside
-        # No browser pipelines, and a thousand pages must not be written in one go.
+        # Browsers do not pipeline, and a thousand pages must not be written at once.
         if self._eof or self._buffer or not keeps:
             self._finished = True
         wire = plain_response(
@@ -191,21 +192,21 @@ class Http1Exchange(UpstreamSearch):
         self._done()
 
     def _watch(self, page: WaitingPage) -> None:
-        """Tell an open page how far the wake-up is; it waits as the navigation would."""
+        """Stream the stages of the wake-up to an open page. It waits like a navigation."""
         self._answered = self._finished = True
         self._watched = b""
         self._count(200)
         self._write(_STREAM_HEAD)
         self._wait(first=False)
         if self._watched is not None:
-            # Now that it waits: before, nothing may have.
+            # Only now: the stage depends on whether a connection waits.
             self._watched = page.line()
             self._write(self._watched)
 
     def _sweep_watch(self, age: int) -> None:
         upstream = self.handler.upstream
         if upstream.stepping_aside or upstream.page is None:
-            # It asks again, and finds a pod or another resolver.
+            # The page asks again, and reaches a pod or another resolver.
             self._end_watch(None)
         elif (line := upstream.page.line()) != self._watched or age >= _HEARTBEAT:
             self._write(b"\n" if line == self._watched else line)
@@ -220,11 +221,11 @@ class Http1Exchange(UpstreamSearch):
         self._done()
 
     def kept(self) -> int:
-        """Return how much of the request, and of what was pipelined behind it, is kept."""
+        """Return how many bytes of the request and of pipelined requests are kept."""
         return len(self._buffer) + (0 if self._wire is None else len(self._wire))
 
     def kept_behind(self) -> int:
-        """Return how much was pipelined."""
+        """Return how many pipelined bytes are kept."""
         return len(self._buffer)
 
     def _send(self, pod: PodConnection, *, repeatable: bool) -> None:
@@ -245,7 +246,7 @@ class Http1Exchange(UpstreamSearch):
     # ResponseSink
 
     def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
-        """The whole response came: pass it on in one piece where nothing has to be changed."""
+        """The whole response came: forward it in one piece if nothing has to change."""
         pod, self._pod = self._pod, None
         request, handler = self._head, self.handler
         assert pod is not None
@@ -268,7 +269,7 @@ class Http1Exchange(UpstreamSearch):
         self._done()
 
     def pod_interim(self, head: Http1ResponseHead) -> None:
-        """Pass a 1xx response on; HTTP/1.0 clients do not know them."""
+        """Forward a 1xx response, except to HTTP/1.0 clients."""
         self._wire = None
         if self._head is not None and self._head.minor:
             self._write(head.raw)
@@ -285,21 +286,21 @@ class Http1Exchange(UpstreamSearch):
         self._write(data)
 
     def pod_done(self, *, reusable: bool) -> None:
-        """The answer is complete; the pod's connection is kept where the request is, too."""
+        """The response is complete; keep the pod's connection if the request is complete, too."""
         pod, self._pod = self._pod, None
         if pod is not None:
             self._give_back(pod, reusable=reusable)
         self._done()
 
     def _give_back(self, pod: PodConnection, *, reusable: bool) -> None:
-        """Keep the pod's connection, unless it still has to take a part of the request."""
+        """Keep the pod's connection, unless part of the request is still unsent."""
         if reusable and self._body is None and not self._pauses & POD_SLOW:
             pod.release()
         else:
             pod.drop()
 
     def pod_switched(self, head: Http1ResponseHead, rest: bytes) -> None:
-        """Become a tunnel: the upgrade was agreed on."""
+        """Become a tunnel after an upgrade."""
         pod, transport, request = self._pod, self._transport, self._head
         if pod is None or transport is None or request is None or request.upgrade is None:
             self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.message, retry=True)
@@ -319,7 +320,7 @@ class Http1Exchange(UpstreamSearch):
         )
 
     def pod_lost(self, *, heard: bool, answered: bool) -> None:
-        """The pod went away in the middle: again where it may be, else the client sees that it did."""
+        """The pod closed early: repeat the request if allowed, otherwise let the client see the failure."""
         self._pod = None
         if answered:
             self.handler.statistics.broken += 1
@@ -331,7 +332,7 @@ class Http1Exchange(UpstreamSearch):
             self.refuse(Refusal.BROKEN)
 
     def pod_writable(self, *, writable: bool) -> None:
-        """The pod takes more bytes, or wants none for now."""
+        """The pod takes more bytes, or pushes back."""
         if writable:
             self._resume(POD_SLOW)
         else:
@@ -367,7 +368,7 @@ class Http1Exchange(UpstreamSearch):
         return b"X-Elasti-Cold-Start: true\r\nServer-Timing: elasti-hold;dur=%.1f\r\n" % held
 
     def _ends(self) -> None:
-        """Stop whatever was under way for the running request."""
+        """Stop all work for the running request."""
         self.stop_search()
         pod, self._pod = self._pod, None
         if pod is not None:

@@ -1,15 +1,14 @@
 """HTTP/1 heads: one strict grammar, matched in one pass at C speed.
 
-One expression accepts exactly the head grammar of RFC 9112 and nothing else: no obs-fold, no bare CR
-or LF, no space before a colon, no empty name. A second finds the few fields that decide how the
-message goes on. Whatever the grammar accepts, other parsers must read the same way; whatever two
-parsers could read differently is refused here, before a byte of it reaches a pod. One leniency: a
-target may have bytes above 0x7f, since most servers take them, and they cannot change where it ends.
+One expression accepts exactly the head grammar of RFC 9112: no obs-fold, no bare CR or LF, no space before a
+colon, no empty name. A second finds the few fields that decide how the message continues. Other parsers must read
+accepted heads in the same way. A head that two parsers could read differently is refused before a byte of it
+reaches a pod. One leniency: a target may have bytes above 0x7f, since most servers accept them and they cannot
+change where it ends.
 
-Most heads have nothing that matters but a Host, or a length in an answer, and perhaps `Connection:
-keep-alive`. For them the grammar is there a second time, with every other field that matters left out
-of it: one match tells everything. The rest goes through the careful readers, which the plain heads
-must agree with (a test compares the two).
+In most heads only the Host matters, or the length of a response, and perhaps `Connection: keep-alive` and what an
+ingress adds. For these a second copy of the grammar excludes all other fields that matter, so that one match
+suffices. Other heads go through the careful readers. Both must agree, and a test compares them.
 """
 
 from __future__ import annotations
@@ -20,27 +19,35 @@ from typing import TypeAlias
 
 MAX_HEAD = 64 * 1024
 
-# Possessive quantifiers: what a part has taken is never given back, so no head costs more than its size.
+# Possessive quantifiers do not backtrack, so matching takes linear time.
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_DASHED_TOKEN = _TOKEN.replace(b"_", b"")
 _FIELDS = rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
-_REQUEST = re.compile(
-    rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.([01])\r\n" + _FIELDS + rb"\r\n"
-)
+_REQUEST_LINE = rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.([01])\r\n"
+_REQUEST = re.compile(_REQUEST_LINE + _FIELDS + rb"\r\n")
+# Most requests have no field name with an underscore, and need no search for lookalikes.
+_DASHED_REQUEST = re.compile(_REQUEST_LINE + _FIELDS.replace(_TOKEN, _DASHED_TOKEN) + rb"\r\n")
 _RESPONSE = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n" + _FIELDS + rb"\r\n"
 )
-# The look at the first letter keeps the common line from trying every name: seven times faster.
+# The lookahead keeps common lines from trying every name: seven times faster.
 _MATTERS = re.compile(
     rb"\r\n(?=[cCtTuUeEhHkKpPxXfF])(?i:(content-length|transfer-encoding|connection|upgrade|expect"
-    rb"|host|te|trailer|keep-alive|proxy-connection|x[-_]forwarded[-_](?:for|proto|host)"
+    rb"|host|te|trailer|keep-alive|proxy-connection|x-forwarded-(?:for|proto|host)"
     rb"|forwarded|x-elasti-wait)):[ \t]*([^\r]*)"
 )
-# A field that decides nothing; the look at the first letter keeps common lines from trying every name.
+# CGI and WSGI servers turn names into variables, and take an underscore for a dash.
+_LOOKALIKE = re.compile(
+    rb"\r\n(?=[^:\r_]*_)(?i:(content[-_]length|transfer[-_]encoding|keep[-_]alive"
+    rb"|proxy[-_]connection|x[-_](?:forwarded|remote|ssl|auth[-_]request)[-_][-\w]+"
+    rb"|(?:x[-_](?:real|client)|true[-_]client|cf[-_]connecting)[-_]ip|remote[-_]user)):"
+)
+# Fields that decide nothing; the first letter keeps common lines from trying every name.
 _IDLE_KEEP_ALIVE = rb"|[Cc]onnection: ?[Kk]eep-[Aa]live\r\n"
 _BORING_IN_REQUEST = (
     rb"(?:(?![cCtTuUeEhHkKpPxXfF](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
-    rb"|eep-alive|roxy-connection|[-_]forwarded[-_](?:for|proto|host)|orwarded|-elasti-wait):)"
-    + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
+    rb"|eep-alive|roxy-connection|-forwarded-(?:for|proto|host)|orwarded|-elasti-wait):)"
+    + _DASHED_TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
 )  # fmt: skip
 _BORING_IN_RESPONSE = (
     rb"(?:(?![cCtTuUkKpP](?i:ontent-length|ransfer-encoding|onnection|pgrade|e|eep-alive"
@@ -50,9 +57,14 @@ _BORING_IN_RESPONSE = (
 _HOST_VALUE = rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?"
 _PLAIN_REQUEST = re.compile(
     rb"(" + _TOKEN + rb") (/[\x21-\x7e\x80-\xff]*+) HTTP/1\.1\r\n"
-    + _BORING_IN_REQUEST + rb"[Hh]ost: ?(" + _HOST_VALUE + rb")\r\n" + _BORING_IN_REQUEST + rb"\r\n"
+    + _BORING_IN_REQUEST + rb"[Hh]ost: ?(" + _HOST_VALUE + rb")\r\n" + _BORING_IN_REQUEST
+    + rb"(\r\n)?"
 )  # fmt: skip
-# With a body, or none because its length is 0: not 1xx, 204 or 304.
+# The rest of a request that an ingress passed on: from its first X-Forwarded field.
+_PROXIED_REST = re.compile(
+    _BORING_IN_REQUEST.replace(rb"|-forwarded-(?:for|proto|host)", b"") + rb"\r\n"
+)
+# Statuses with a body, which may be empty: not 1xx, 204 or 304.
 _PLAIN_RESPONSE = re.compile(
     rb"HTTP/1\.1 ([23](?:0[0-35-9]|[1-9][0-9])|[45][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n"
     + _BORING_IN_RESPONSE
@@ -60,14 +72,13 @@ _PLAIN_RESPONSE = re.compile(
     + _BORING_IN_RESPONSE
     + rb"\r\n"
 )
-# What proxies say of clients. Servers that turn names into variables take an underscore for a dash.
+# One line of each, as an ingress writes them: the address of the resolver's client follows the last one's.
+_PROXIED = re.compile(
+    rb"\r\n(?i:(x-forwarded-(?:for|proto|host))):[ \t]*+([^\r]*[^\r \t])?[ \t]*+(?=\r)"
+)
+# Fields that proxies set.
 _FORWARDED = frozenset(
-    [
-        b"forwarded",
-        *(b"x-forwarded-for", b"x_forwarded_for", b"x-forwarded_for", b"x_forwarded-for"),
-        *(b"x-forwarded-proto", b"x_forwarded_proto", b"x-forwarded_proto", b"x_forwarded-proto"),
-        *(b"x-forwarded-host", b"x_forwarded_host", b"x-forwarded_host", b"x_forwarded-host"),
-    ]
+    (b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host")
 )
 _SLASH = 0x2F
 _AUTHORITY = re.compile(rb"(?i:https?)://([^/?#]*)")
@@ -94,7 +105,7 @@ _NONE, _CLOSE = Framing.NONE, Framing.CLOSE
 
 
 class HeadError(ValueError):
-    """A head that is refused; `status` is the answer that its sender deserves."""
+    """A head that is refused with `status`."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -105,10 +116,10 @@ Found: TypeAlias = dict[bytes, list[bytes]]
 
 
 class Http1RequestHead:
-    """A request up to and with its empty line; `end` is where the body starts in the bytes read.
+    """A request up to its empty line, which is included; `end` is where the body starts in the bytes read.
 
-    `edited` tells that fields must be dropped on the way to a pod; `Connection: keep-alive` alone
-    says to the pod what it says to us and may stay. `watches`: a waiting page asks how far the wake-up is.
+    `edited`: fields must be dropped on the way to a pod; `Connection: keep-alive` alone may stay. `forwarded`:
+    fields of proxies, to be merged or dropped. `watches`: a waiting page asks for the wake-up's progress.
     """
 
     __slots__ = (
@@ -128,12 +139,12 @@ class Http1RequestHead:
         self.expects_continue = self.edited = self.watches = False
 
     def field(self, name: bytes) -> bytes | None:
-        """Return a field's value by its lower-case name, None where it is absent; not for the hot path."""
+        """Return a field's value by its lower-case name; None if absent. Not for the hot path."""
         return field_in(self.raw, name)
 
 
 class PlainRequestHead(Http1RequestHead):
-    """A request of HTTP/1.1 without a body, of which only the Host matters."""
+    """An HTTP/1.1 request without a body, in which only the Host matters."""
 
     __slots__ = ()
 
@@ -149,10 +160,29 @@ class PlainRequestHead(Http1RequestHead):
         self.end = match.end()
 
 
-class Http1ResponseHead:
-    """A response up to and with its empty line, read in the light of the request's method.
+class ProxiedRequestHead(Http1RequestHead):
+    """A plain request that an ingress passed on; `chain` is where the list of X-Forwarded-For ends, or 0."""
 
-    `edited` is as a request's; a response of HTTP/1.0 is edited, too: we speak 1.1.
+    __slots__ = ("chain",)
+
+    minor = 1
+    framing, length = Framing.NONE, 0
+    upgrade = None
+    connection = _NO_TOKENS
+    keep_alive = True
+    expects_continue = edited = watches = False
+
+    def __init__(self, match: re.Match[bytes], rest: re.Match[bytes]) -> None:
+        before, self.method, self.target, self.host = match.group(0, 1, 2, 3)
+        self.raw = before + rest[0]
+        self.end = rest.end()
+        self.chain = 0
+
+
+class Http1ResponseHead:
+    """A response up to its empty line, which is included; its framing depends on the request's method.
+
+    `edited`: fields must be dropped, or the version changed from HTTP/1.0.
     """
 
     __slots__ = (
@@ -173,7 +203,7 @@ class Http1ResponseHead:
 
 
 class PlainResponseHead(Http1ResponseHead):
-    """A response of HTTP/1.1 of which only the length matters; keep-alive may be said or not."""
+    """An HTTP/1.1 response in which only the length matters, with or without keep-alive."""
 
     __slots__ = ()
 
@@ -191,14 +221,17 @@ class PlainResponseHead(Http1ResponseHead):
 
 
 def parse_request(data: bytes, start: int = 0) -> Http1RequestHead | None:
-    """Read the request head at `start`; None where it is not complete. Raises HeadError."""
+    """Parse the request head at `start`; None if it is incomplete. Raises HeadError."""
     plain = _PLAIN_REQUEST.match(data, start)
-    if plain is not None and plain.end() - start <= MAX_HEAD:
-        return PlainRequestHead(plain)
+    if plain is not None:
+        short = PlainRequestHead(plain) if plain[4] else _read_proxied(data, plain)
+        if short is not None and short.end - start <= MAX_HEAD:
+            return short
     # RFC 9112, 2.2: empty lines before a request are ignored.
     while data.startswith(b"\r\n", start):
         start += 2
-    match = _REQUEST.match(data, start)
+    dashed = _DASHED_REQUEST.match(data, start)
+    match = dashed or _REQUEST.match(data, start)
     if match is None:
         refuse_or_wait(data, start)
         return None
@@ -206,11 +239,14 @@ def parse_request(data: bytes, start: int = 0) -> Http1RequestHead | None:
     if head.end - start > MAX_HEAD:
         raise HeadError("the request head is larger than 64 KiB", 431)
     _read_request(head, _collect(_MATTERS.findall(data, match.end(3), head.end)))
+    if dashed is None:
+        # Dropped, as earlier proxies' fields are.
+        head.forwarded |= {name.lower() for name in _LOOKALIKE.findall(head.raw)}
     return head
 
 
 def parse_response(data: bytes, method: bytes, start: int = 0) -> Http1ResponseHead | None:
-    """Read the response head at `start`; None where it is not complete. Raises HeadError."""
+    """Parse the response head at `start`; None if it is incomplete. Raises HeadError."""
     plain = _PLAIN_RESPONSE.match(data, start)
     if plain is not None and method not in _BODILESS:
         return PlainResponseHead(plain)
@@ -224,7 +260,7 @@ def parse_response(data: bytes, method: bytes, start: int = 0) -> Http1ResponseH
 
 
 def refuse_or_wait(data: bytes, start: int = 0, seen: int = 0) -> None:
-    """Raise where more bytes cannot make a head of what is there; the first `seen` were checked before."""
+    """Raise HeadError if more bytes cannot complete the head. The first `seen` bytes were checked before."""
     if data.find(b"\r\n\r\n", max(start, seen - 3)) >= 0:
         raise HeadError("malformed HTTP/1 head")
     if len(data) - start > MAX_HEAD:
@@ -237,6 +273,24 @@ def field_in(raw: bytes, name: bytes) -> bytes | None:
     """Return the first value of a field in a head, by its lower-case name."""
     match = re.search(rb"\r\n(?i:" + re.escape(name) + rb"):[ \t]*([^\r]*)", raw)
     return match[1].rstrip(b" \t") if match else None
+
+
+def _read_proxied(data: bytes, plain: re.Match[bytes]) -> ProxiedRequestHead | None:
+    """Return a head with fields of an ingress; None if one is repeated or has no value, or others follow."""
+    rest = _PROXIED_REST.match(data, plain.end())
+    # Before Python 3.11.5, a possessive group that fails may stop within a line.
+    if rest is None or not (plain[0].endswith(b"\r\n") and rest[0].endswith(b"\r\n\r\n")):
+        return None
+    head = ProxiedRequestHead(plain, rest)
+    names = []
+    for field in _PROXIED.finditer(head.raw, plain.end() - plain.start() - 2):
+        names.append(field[1].lower())
+        if field[2] is None:
+            return None
+        if names[-1] == b"x-forwarded-for":
+            head.chain = field.end(2)
+    head.forwarded = frozenset(names)
+    return head if len(head.forwarded) == len(names) else None
 
 
 def _read_request(head: Http1RequestHead, found: Found) -> None:
@@ -266,10 +320,10 @@ def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None
 
 
 def _mend_length(head: Http1ResponseHead, found: Found) -> bool:
-    """Leave one length where a pod says the same twice, and none beside chunks; returns whether it had to.
+    """Drop a repeated Content-Length, and one beside chunks. Returns whether it changed the head.
 
-    The request has been executed, so an answer that can be read in one way only is passed on. RFC 9112,
-    6.3 says how; the pod's connection is not used again.
+    The request was executed, so a response with only one reading is forwarded, repaired as in RFC 9112, 6.3. The
+    pod's connection is not used again.
     """
     lengths = found.get(b"content-length", [])
     is_chunked = b"transfer-encoding" in found
@@ -285,10 +339,10 @@ def _mend_length(head: Http1ResponseHead, found: Found) -> bool:
 
 
 def _check_target(head: Http1RequestHead) -> None:
-    """Refuse a target that is no path, and no URL, or one with another host.
+    """Refuse a target that is neither a path nor a URL with the Host field's host.
 
-    RFC 9112, 3.2.2 prefers the target's host, and not every server does; what has no host at all
-    (`http:/x`, `x`) is read in as many ways as there are servers.
+    RFC 9112, 3.2.2 prefers the target's host, but not every server does. Servers differ about targets without a
+    host (`http:/x`, `x`).
     """
     if head.target == b"*" or head.method == b"CONNECT":
         return
@@ -337,7 +391,7 @@ def _single_host(found: Found, minor: int) -> bytes | None:
 def _request_framing(found: Found, minor: int) -> tuple[Framing, int]:
     if b"transfer-encoding" in found:
         if minor == 0 or b"content-length" in found:
-            raise HeadError("Transfer-Encoding with Content-Length or in HTTP/1.0")
+            raise HeadError("Transfer-Encoding together with Content-Length or in HTTP/1.0")
         if _codings(found) != [b"chunked"]:
             raise HeadError("the only transfer coding supported is chunked", 501)
         return Framing.CHUNKED, 0

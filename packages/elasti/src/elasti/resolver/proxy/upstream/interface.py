@@ -1,39 +1,41 @@
-"""What the data path needs to know of the workload behind a port: the seam to hold and release.
+"""The interface between the data path and the workload behind a port.
 
-A connection asks for a pod; where none answers yet, it is held in the upstream's queue and is admitted,
-or refused. The data path never asks why, and the upstream never sees a byte. What the port speaks
-comes from the Service port's `appProtocol` or its name.
+A connection asks for a pod. If none serves, the upstream holds the connection in its queue, and later admits or
+refuses it. The data path does not know why, and the upstream never sees a byte. A port's protocol comes from the
+Service port's `appProtocol` or name.
 
 Everything here is called on the worker's event loop and must not block. An upstream may call `admit` or
-`give_up` from anywhere on that loop, but never from inside `wait`: the caller of `wait` must have its
-answer first.
+`give_up` at any time, but not inside `wait`: the caller of `wait` needs its result first.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.statistics import TrafficStatistics
 
 
+TcpWake: TypeAlias = Literal["Connect", "FirstByte", "Protocol"]
+
+
 class UpstreamAddress(NamedTuple):
-    """Where a pod listens."""
+    """A pod's address and port."""
 
     host: str
     port: int
 
 
 class Refusal(enum.Enum):
-    """Why a connection is not served: the HTTP status and the message for its client."""
+    """Why a connection is refused: the HTTP status and the message for the client."""
 
     OVERFLOW = (503, "too many requests are waiting for this service to wake")
     TIMEOUT = (504, "the service did not wake in time")
-    BROKEN = (502, "the pod closed the connection or answered what is not HTTP")
+    BROKEN = (502, "the pod closed the connection or did not answer in HTTP")
     SILENT = (504, "the pod took the request and did not answer in time")
-    BUSY = (503, "this service has too many open connections here")
-    GONE = (503, "the service is no longer served here")
+    BUSY = (503, "this service has too many open connections")
+    GONE = (503, "this service is no longer served here")
 
     @property
     def status(self) -> int:
@@ -47,7 +49,7 @@ class Refusal(enum.Enum):
 
 
 class RequestFacts(Protocol):
-    """A request as rules see it, whatever version of HTTP it came in."""
+    """A request of any HTTP version, as rules see it."""
 
     @property
     def method(self) -> bytes:
@@ -66,19 +68,18 @@ class RequestFacts(Protocol):
 
 
 class LocalAnswer(NamedTuple):
-    """A response that needs no pod; `fields` are whole lines, in the place of a guessed content type.
-
-    One that is not `counted` is for our own programs, and in no metric.
-    """
+    """A response that needs no pod."""
 
     status: int
     body: bytes = b""
+    #: Whole header lines. If empty, the content type is guessed.
     fields: bytes = b""
+    #: False for responses to our own programs, which appear in no metric.
     counted: bool = True
 
 
 class Stage(enum.StrEnum):
-    """How far a wake-up is, as a page shows it."""
+    """The stages of a wake-up on the waiting page."""
 
     ASLEEP = "asleep"
     ASKED = "asked"
@@ -86,46 +87,46 @@ class Stage(enum.StrEnum):
     STARTING = "starting"
     READY = "ready"
     FAILED = "failed"
-    # Too many wait already.
+    # Too many connections are held.
     BUSY = "busy"
 
 
 class WaitingPage(Protocol):
-    """What a person sees while a pod starts."""
+    """The page that a visitor sees while a pod starts."""
 
     @property
     def after(self) -> float:
-        """How many seconds a navigation is held before it gets the page; 0 for no hold at all."""
+        """How many seconds a navigation is held before it gets the page; 0 to show it at once."""
 
     def offers(self, request: RequestFacts) -> bool:
-        """Whether a request may get the page: a top-level navigation of a browser, and nothing else."""
+        """Whether a request may get the page: only a browser's top-level navigation."""
 
     def answer(self) -> LocalAnswer:
         """Return the page."""
 
     def line(self, stage: Stage | None = None) -> bytes:
-        """Return a line for an open page: this stage, or the present one."""
+        """Return this stage, or the present one, as a line for an open page."""
 
 
 class HeldConnection(Protocol):
-    """A connection that waits for a pod. Exactly one of the two is called, once, unless it left."""
+    """A connection that waits for a pod. Unless it leaves, `admit` or `give_up` is called, once."""
 
     @property
     def held_since(self) -> float | None:
-        """The loop's time at which it began to wait; kept by one that comes back from a pod."""
+        """The loop's time at which it began to wait. It survives a refusal by a pod."""
 
     @property
     def is_http(self) -> bool:
-        """Whether it speaks HTTP or gRPC, as far as its bytes or its port say."""
+        """Whether it speaks HTTP or gRPC, judging by its bytes or its port."""
 
     def client(self) -> str:
-        """Return who waits, printable and short: the address, and what HTTP/1 asks for."""
+        """Describe the client in short, printable text: its address, and an HTTP/1 request's method and path."""
 
     def admit(self, address: UpstreamAddress) -> None:
-        """A pod answers: go there."""
+        """Go to this pod, which serves."""
 
     def give_up(self, refusal: Refusal) -> None:
-        """No pod will come: answer the client with the reason."""
+        """Refuse the client: no pod will serve it."""
 
 
 class Upstream(Protocol):
@@ -133,36 +134,46 @@ class Upstream(Protocol):
 
     @property
     def statistics(self) -> TrafficStatistics:
-        """Where its traffic is counted, that of all its ports together."""
+        """The counters of all its ports together."""
 
     @property
     def stepping_aside(self) -> bool:
-        """Whether connections should end after their answer, because pods take over."""
+        """Whether connections should end after their response, because pods take over."""
 
     def pick(self) -> UpstreamAddress | None:
-        """Return a pod that answers, or None: wait."""
+        """Return a serving pod; None if the connection has to wait."""
 
     def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
-        """Queue a connection; `first` puts one back that was admitted to a pod that refused it.
+        """Queue a connection. `first` puts back a connection that a pod refused.
 
-        Returns the refusal where the queue is full: the waiter is not in it then.
+        Returns a refusal if the queue is full.
         """
 
     def leave(self, waiter: HeldConnection) -> None:
-        """Take a connection out of the queue; its client went away. Safe to repeat."""
+        """Remove a connection whose client went away. Safe to repeat."""
 
     def refused(self, address: UpstreamAddress) -> None:
-        """A pod did not accept a connection: do not pick it before it answers again."""
+        """A pod did not accept a connection: do not pick it until it does."""
+
+    def explain(self, refusal: Refusal) -> str:
+        """Return a refusal's message, with what is known of its cause."""
 
     def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
-        """Return the response to a request that must not wake the workload; None for all others."""
+        """Return the response to a request that must not wake the workload; None for other requests."""
 
     @property
     def page(self) -> WaitingPage | None:
-        """What browsers are shown while they wait; None where they wait as all others."""
+        """The waiting page for browsers; None if it is off."""
+
+    @property
+    def tcp_wake(self) -> TcpWake:
+        """When a connection that does not speak HTTP wakes the workload."""
+
+    def ignored(self, rule: str) -> None:
+        """Count a connection that did not wake the workload, by the rule that matched."""
 
     def arrived(self, now: float) -> None:
-        """A request or connection came that counts as use, at this time of the loop."""
+        """Note use: a request or connection arrived at this time of the loop."""
 
 
 _HTTP = frozenset(
@@ -172,7 +183,7 @@ _TLS = frozenset(("https", "tls", "wss", "kubernetes.io/wss"))
 
 
 class PortProtocol(enum.Enum):
-    """How connections on a port are read, and what of them wakes the workload."""
+    """How a port's connections are read, and what wakes the workload."""
 
     # HTTP/1 or h2c, distinguished by the first bytes; a request wakes.
     HTTP = "http"
@@ -180,16 +191,16 @@ class PortProtocol(enum.Enum):
     TLS = "tls"
     # Passed through unread; the connection itself wakes, since servers may speak first.
     TCP = "tcp"
-    # Not declared: HTTP where the first line is a request's, else as TCP.
+    # Not declared: HTTP if the first line is a request line, otherwise as TCP.
     DETECT = "detect"
 
     @classmethod
     def of_port(cls, *, app_protocol: str | None, name: str | None) -> PortProtocol:
-        """Read `appProtocol`, else the part of the name before its first dash."""
-        said = (app_protocol or "").lower() or (name or "").lower()
-        first = said.partition("-")[0]
-        if said in _HTTP or first in _HTTP:
+        """Decide by `appProtocol`, else by the name up to its first dash."""
+        declared = (app_protocol or "").lower() or (name or "").lower()
+        first = declared.partition("-")[0]
+        if declared in _HTTP or first in _HTTP:
             return cls.HTTP
-        if said in _TLS or first in _TLS:
+        if declared in _TLS or first in _TLS:
             return cls.TLS
         return cls.TCP if first == "tcp" else cls.DETECT

@@ -1,8 +1,8 @@
-"""A connection to a pod: one request at a time, kept for the next where both sides agree.
+"""A connection to a pod: one request at a time, kept alive if both sides agree.
 
-The pod's bytes go to the client as they come; only the head is read, and the body's end is looked
-for. An answer that arrives in one piece, as most do, is passed on as that piece. A pod that answers
-nonsense, or speaks without being asked, is closed.
+The pod's bytes go to the client as they come; only the head is parsed and the end of the body is found. A
+response that arrives in one piece, as most do, is forwarded as one piece. The connection is closed if the pod
+sends an invalid response or unsolicited bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, Protocol, cast
 
 from elasti.resolver.proxy.http1.bodies import (
     BodyFramingError,
     BodyReader,
-    ChunkedBodyReader,
     CloseBodyReader,
-    LengthBodyReader,
+    body_of,
 )
 from elasti.resolver.proxy.http1.heads import (
     Framing,
@@ -27,25 +27,26 @@ from elasti.resolver.proxy.http1.heads import (
     refuse_or_wait,
 )
 from elasti.resolver.proxy.transport import READ_SIZE
+from elasti.resolver.proxy.upstream.parallel import ParallelEvidence
+from kubeloop.aio.relay import is_open
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elasti.resolver.proxy.quota import QuotaShare
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.proxy.upstream.pool import PodPool, UpstreamPool
 
 _NONE, _LENGTH = Framing.NONE, Framing.LENGTH
 
 
 class ResponseSink(Protocol):
-    """Receives the response: the client's connection."""
+    """Receives the response. A client's connection implements it."""
 
     def pod_interim(self, head: Http1ResponseHead) -> None:
         """A 1xx response came."""
 
     def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
-        """The whole response came in `data`, head and body; the sink gives the connection back."""
+        """The whole response is in `data`; the sink gives the connection back."""
 
     def pod_head(self, head: Http1ResponseHead, body: bytes) -> None:
         """The final head came, with the first bytes of the body."""
@@ -54,33 +55,86 @@ class ResponseSink(Protocol):
         """More of the body came."""
 
     def pod_done(self, *, reusable: bool) -> None:
-        """The response is complete; `reusable` where the connection may be kept."""
+        """The response is complete. `reusable`: the connection may be kept."""
 
     def pod_switched(self, head: Http1ResponseHead, rest: bytes) -> None:
-        """The pod switched protocols: from here on both sides are bytes."""
+        """The pod switched protocols: tunnel bytes from here on."""
 
     def pod_lost(self, *, heard: bool, answered: bool) -> None:
         """The connection ended before the response did.
 
-        `heard` where some of it came, were it only part of a line or nonsense; `answered` where some
-        of it was passed on.
+        `heard`: some bytes came, even if incomplete or invalid. `answered`: some were forwarded.
         """
 
     def pod_writable(self, *, writable: bool) -> None:
-        """The pod takes more bytes, or wants none for now."""
+        """The pod takes more bytes, or pushes back."""
 
 
-def body_of(framing: Framing, length: int) -> BodyReader | None:
-    """Return the reader for a body, None where there is none."""
-    match framing:
-        case Framing.NONE:
-            return None
-        case Framing.LENGTH:
-            return LengthBodyReader(length)
-        case Framing.CHUNKED:
-            return ChunkedBodyReader()
-        case Framing.CLOSE:
-            return CloseBodyReader()
+class PodConsumer(Protocol):
+    """Waits for a connection to a pod: a client's connection, or one request of it."""
+
+    @property
+    def pod_share(self) -> QuotaShare:
+        """The quota that the connection counts in."""
+
+    def connected(self, connection: PodConnection) -> None:
+        """Take a connection."""
+
+    def connect_failed(self, address: UpstreamAddress) -> None:
+        """The pod did not accept a connection."""
+
+
+class PodPool:
+    """The pool's state for one pod.
+
+    A queue does not connect to a starting pod all at once: many servers have a backlog of 5 to 128, and
+    connections beyond it wait for a second. `credit` is how many connections may be opened. Each response adds two,
+    so that they double, or one after a connection was not accepted. Without responses, as in streams, they double
+    with time.
+    """
+
+    __slots__ = (
+        "address", "answers", "connecting", "credit", "doubting", "failed", "fresh", "gain", "idle", "open",
+        "pacing", "parallel", "patience", "silent_since", "step", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        address: UpstreamAddress,
+        *,
+        fresh: bool,
+        credit: int,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = address
+        self.fresh = fresh
+        self.credit = self.step = credit
+        # Responses since the last look, and the credit for each.
+        self.answers = 0
+        self.gain = 2
+        self.pacing: asyncio.TimerHandle | None = None
+        # How long a connection attempt may take, and since when none was accepted.
+        self.patience = 0.0
+        self.silent_since: float | None = None
+        self.idle: dict[PodConnection, int] = {}
+        self.waiting: dict[PodConsumer, None] = {}
+        # Consumers still to be sent away, because the pod does not accept.
+        self.failed: dict[PodConsumer, None] = {}
+        self.connecting = 0
+        self.open = 0
+        self.parallel = ParallelEvidence(now)
+        # After it idle connections end, if a request still waits on another one.
+        self.doubting: asyncio.TimerHandle | None = None
+
+
+class PodConnectionPool(Protocol):
+    """The pool that a connection belongs to while no exchange has it."""
+
+    def put(self, connection: PodConnection) -> None:
+        """Take back a connection whose exchange is over."""
+
+    def lost(self, connection: PodConnection) -> None:
+        """A connection is gone."""
 
 
 class PodConnection(asyncio.Protocol):
@@ -103,7 +157,7 @@ class PodConnection(asyncio.Protocol):
         "write",
     )  # fmt: skip
 
-    def __init__(self, *, pool: UpstreamPool, pod_pool: PodPool, share: QuotaShare) -> None:
+    def __init__(self, *, pool: PodConnectionPool, pod_pool: PodPool, share: QuotaShare) -> None:
         self._pool = pool
         self.pod_pool = pod_pool
         self.share = share
@@ -119,37 +173,45 @@ class PodConnection(asyncio.Protocol):
 
     @property
     def address(self) -> UpstreamAddress:
-        """The pod's."""
+        """The pod's address."""
         return self.pod_pool.address
 
     def ask(self, sink: ResponseSink, wire: bytes, method: bytes) -> None:
-        """Send a request's head (and what is there of its body); the sink gets the rest."""
+        """Send a request's head and the body bytes at hand; the sink gets the response."""
         self._sink, self._method = sink, method
+        if not (parallel := self.pod_pool.parallel).proven:
+            parallel.asked(self)
         self.write(wire)
 
     def pause(self) -> None:
-        """Read no more: the client is slow."""
+        """Pause reading: the client is slow."""
         if self.transport is not None and not self.transport.is_closing():
             self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._paused and self.transport is not None and not self.transport.is_closing():
             self._paused = False
             self.transport.resume_reading()
 
+    def is_open(self) -> bool:
+        """Whether neither side has closed the connection, as far as the kernel knows."""
+        transport = self.transport
+        return transport is not None and not transport.is_closing() and is_open(transport)
+
     def drop(self) -> None:
-        """End the connection; the sink gets nothing more."""
+        """Close the connection; the sink gets nothing more."""
         self._sink = None
         self.pod_pool.idle.pop(self, None)
+        self.pod_pool.parallel.gone(self)
         if self.transport is not None:
             self.transport.abort()
 
     def abandon(self) -> None:
-        """Give up on a connection that was not there in time.
+        """Give up on a connection that was not made in time.
 
-        The loop may still make it; and uvloop closes one that it has made without a notice.
+        The loop may still make it, and uvloop closes such a connection without notice.
         """
         self._abandoned, transport = True, self.transport
         if transport is not None:
@@ -159,7 +221,7 @@ class PodConnection(asyncio.Protocol):
             self.share.give()
 
     def release(self) -> None:
-        """Forget the exchange and go back to the pool."""
+        """End the exchange and return to the pool."""
         self._sink = self._body = None
         if self._ended:
             return
@@ -168,9 +230,9 @@ class PodConnection(asyncio.Protocol):
         self._pool.put(self)
 
     def detach(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Let another protocol read the connection from now on; `lost` is then its to call.
+        """Switch to another protocol, which then has to call `lost`.
 
-        It gets what the pod said before it was asked.
+        It gets the bytes that the pod sent unasked.
         """
         transport, early = self.transport, self._pending
         assert transport is not None
@@ -185,6 +247,7 @@ class PodConnection(asyncio.Protocol):
     def lost(self) -> None:
         """The connection is gone."""
         self.transport = None
+        self.pod_pool.parallel.gone(self)
         self._pool.lost(self)
 
     # asyncio.Protocol
@@ -202,11 +265,13 @@ class PodConnection(asyncio.Protocol):
         self.pod_pool.open += 1
 
     def data_received(self, data: bytes) -> None:
-        """Pass the answer on."""
+        """Forward the response."""
         sink = self._sink
         if sink is None:
             self._unsolicited(data)
             return
+        if not (parallel := self.pod_pool.parallel).proven:
+            parallel.answered(self)
         try:
             if self._body is not None:
                 self._read_body(sink, data)
@@ -218,11 +283,11 @@ class PodConnection(asyncio.Protocol):
             self._fail(heard=True)
 
     def eof_received(self) -> None:
-        """The pod sends no more; `connection_lost` tells the rest."""
+        """The pod half-closed; `connection_lost` follows."""
         self.pod_pool.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: fine when idle or when the body ends with it."""
+        """The connection is gone. That is fine if it was idle or if the body ends with it."""
         if self._abandoned:
             return
         if exc is not None and self._sink is not None:
@@ -237,7 +302,7 @@ class PodConnection(asyncio.Protocol):
         self.lost()
 
     def pause_writing(self) -> None:
-        """The pod is slow to read."""
+        """The pod reads slowly."""
         if self._sink is not None:
             self._sink.pod_writable(writable=False)
 
@@ -249,9 +314,9 @@ class PodConnection(asyncio.Protocol):
     # the response
 
     def _read_rest(self) -> None:
-        """Take the answer that a pod gave before it closed, of which a failed write told first.
+        """Read the response that a pod sent before it closed, after a write has failed.
 
-        So does a server that refuses an upload: what it wrote is in the socket, behind it a reset.
+        A server that refuses an upload does this: its response is in the socket, followed by a reset.
         """
         self._ended = True
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
@@ -262,12 +327,12 @@ class PodConnection(asyncio.Protocol):
                 self.data_received(data)
 
     def _unsolicited(self, data: bytes) -> None:
-        """Keep the bytes of a pod that speaks first for `detach`; elsewhere close."""
+        """Keep the bytes of a pod that speaks first for `detach`; close a pooled connection."""
         if self.pod_pool.fresh and self.transport is not None:
             self._pending += data
             self.transport.pause_reading()
         else:
-            # Whatever it is, the next request must not be answered with it.
+            # The next request must not get these bytes as its response.
             self.drop()
 
     def _read_head(self, sink: ResponseSink, data: bytes) -> None:
@@ -298,7 +363,7 @@ class PodConnection(asyncio.Protocol):
         self._read_head(sink, data)
 
     def _read_interim(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
-        """Pass interim responses on; a pod may send any number of them in one piece."""
+        """Forward interim responses; a pod may send several in one piece."""
         interim: Http1ResponseHead | None = head
         start = 0
         while interim is not None and interim.status < 200:
@@ -313,7 +378,7 @@ class PodConnection(asyncio.Protocol):
         self._read_head(sink, data[start:])
 
     def _begin_body(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
-        body = self._body = body_of(head.framing, head.length)
+        body = self._body = body_of(head.framing, head.length, is_response=True)
         self._reusable = head.keep_alive
         start = head.end
         end = body.take(data, start) if body is not None else start

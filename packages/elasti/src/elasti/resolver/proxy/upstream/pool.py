@@ -1,9 +1,10 @@
-"""Connections to pods: opened a few at a time, kept when idle, handed out in order.
+"""Connections to pods: opened a few at a time, kept while idle, handed out in order.
 
-Idle connections are taken newest first, so that the others grow old and are closed by age. A consumer that
-finds none waits in a queue per pod: the first free connection, new or released, goes to the head of it. That
-keeps a crowd that was held for a waking pod from opening a thousand connections into a backlog of a
-hundred, and keeps its order. A connection belongs to the pool or to one exchange, never to both.
+The newest idle connection is used first, so that the others age and are closed. A consumer that finds no idle
+connection waits in a queue for its pod, and the first free connection, new or released, goes to the head of the
+queue. So a crowd that waited for a pod does not open a thousand connections into a backlog of a hundred, and it
+keeps its order. An idle connection never occupies a server that other requests wait for (`parallel`). A connection
+belongs either to the pool or to one exchange.
 """
 
 from __future__ import annotations
@@ -11,66 +12,38 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from elasti.resolver.proxy.transport import enable_transport_keepalive, is_open
-from elasti.resolver.proxy.upstream.pod_connection import PodConnection
+from elasti.resolver.proxy.transport import KEEPALIVE
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection, PodConsumer, PodPool
+from kubeloop.aio.relay import is_open
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.deadlines import DeadlineSweeper
     from elasti.resolver.proxy.limits import Limits
     from elasti.resolver.proxy.quota import QuotaShare
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.proxy.upstream.search import UpstreamSearch
 
 
-# How many are notified in one iteration of the loop that a pod does not accept.
+# Consumers that are sent away in one iteration of the loop.
 _PER_TURN = 64
-# For how long nothing is answered before more connections are begun.
+# After this long without a response, more connections are opened.
 _PACE = 0.02
-
-
-class PodPool:
-    """What the pool knows of one pod.
-
-    A pod that has just begun to serve is not connected to by a whole queue at once: many servers have a
-    backlog of 5 to 128, and what is beyond it waits for a second. `credit` is how many connections may be
-    begun. Each answer gives two more, so that they double; one more after a connection was not accepted.
-    While nothing is answered, as in streams, they double with time.
-    """
-
-    __slots__ = (
-        "address", "answers", "connecting", "credit", "failed", "fresh", "gain", "idle", "open", "pacing",
-        "patience", "silent_since", "step", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, address: UpstreamAddress, *, fresh: bool, credit: int) -> None:
-        self.address = address
-        self.fresh = fresh
-        self.credit = self.step = credit
-        # Answers since they were last looked at, and what each is worth.
-        self.answers = 0
-        self.gain = 2
-        self.pacing: asyncio.TimerHandle | None = None
-        # How long a connection may take, and since when none was accepted.
-        self.patience = 0.0
-        self.silent_since: float | None = None
-        self.idle: dict[PodConnection, int] = {}
-        self.waiting: dict[UpstreamSearch, None] = {}
-        # Those that are still to be notified that the pod does not accept.
-        self.failed: dict[UpstreamSearch, None] = {}
-        self.connecting = 0
-        self.open = 0
+# For how long an idle connection is kept while a request waits on another one, until the pod is known to serve several.
+_DOUBT = 0.05
 
 
 class UpstreamPool:
-    """The connections of one worker to pods."""
+    """A worker's connections to pods."""
 
     def __init__(self, *, limits: Limits, sweeper: DeadlineSweeper) -> None:
         self._limits = limits
         self._sweeper = sweeper
         self._pod_pools: dict[UpstreamAddress, PodPool] = {}
-        # For protocols that need a connection of their own, never one that was used before.
+        # For protocols that need a new connection.
         self._fresh: dict[UpstreamAddress, PodPool] = {}
-        self._starved: set[PodPool] = set()
+        # Pods that are to be connected to, by the Service whose share has nothing left; both in order.
+        self._starved: dict[QuotaShare, dict[PodPool, None]] = {}
+        # Every pod with an idle connection is among these.
+        self._with_idle: dict[PodPool, None] = {}
         self._attempts: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -84,9 +57,8 @@ class UpstreamPool:
     def take(self, address: UpstreamAddress, *, repeatable: bool) -> PodConnection | None:
         """Return an idle connection, or None.
 
-        A request that cannot be repeated gets one that was used a moment ago, and of which the
-        kernel knows no end: pods close idle connections unannounced, and a request that meets the
-        closing is lost.
+        A request that cannot be repeated only gets a connection that was used a moment ago and that the kernel
+        sees open: pods close idle connections without notice, and a request that hits the close is lost.
         """
         pod_pool = self._pod_pools.get(address)
         if pod_pool is None or not pod_pool.idle:
@@ -108,37 +80,48 @@ class UpstreamPool:
         """Take back a connection whose exchange is over."""
         pod_pool = connection.pod_pool
         pod_pool.answers += 1
+        parallel = pod_pool.parallel
         if pod_pool.waiting:
-            _serve_first(pod_pool, connection)
-            self._pump(pod_pool)
+            if parallel.proven or not parallel.is_starving():
+                _serve_first(pod_pool, connection)
+                self._pump(pod_pool)
+            else:
+                connection.drop()
         elif len(pod_pool.idle) < self._limits.max_idle_per_pod:
             pod_pool.idle[connection] = self._sweeper.tick
+            self._with_idle[pod_pool] = None
+            if not parallel.proven and parallel.has_unanswered and pod_pool.doubting is None:
+                loop = asyncio.get_running_loop()
+                pod_pool.doubting = loop.call_later(_DOUBT, self._end_idle, pod_pool)
         else:
             connection.drop()
 
-    def open(
-        self, address: UpstreamAddress, consumer: UpstreamSearch, *, fresh: bool = False
-    ) -> None:
-        """Queue for a connection to a pod."""
+    def open(self, address: UpstreamAddress, consumer: PodConsumer, *, fresh: bool = False) -> None:
+        """Queue a consumer for a connection to a pod."""
         pod_pools = self._fresh if fresh else self._pod_pools
         pod_pool = pod_pools.get(address)
         if pod_pool is None:
-            pod_pool = PodPool(address, fresh=fresh, credit=self._limits.first_connects)
+            pod_pool = PodPool(
+                address,
+                fresh=fresh,
+                credit=self._limits.first_connects,
+                now=asyncio.get_running_loop().time,
+            )
             pod_pools[address] = pod_pool
         pod_pool.waiting[consumer] = None
         self._pump(pod_pool)
 
     def cancel(
-        self, address: UpstreamAddress, consumer: UpstreamSearch, *, fresh: bool = False
+        self, address: UpstreamAddress, consumer: PodConsumer, *, fresh: bool = False
     ) -> None:
-        """Leave the queue. Safe for one that is not in it."""
+        """Remove a consumer from the queue. Safe to repeat."""
         pod_pool = (self._fresh if fresh else self._pod_pools).get(address)
         if pod_pool is not None:
             pod_pool.waiting.pop(consumer, None)
             pod_pool.failed.pop(consumer, None)
 
     def lost(self, connection: PodConnection) -> None:
-        """A connection is gone: a consumer that found no descriptor may have it."""
+        """A connection is gone; its descriptor may serve a consumer that found none."""
         pod_pool = connection.pod_pool
         pod_pool.open -= 1
         pod_pool.idle.pop(connection, None)
@@ -146,39 +129,68 @@ class UpstreamPool:
         pod_pool.answers += 1
         if pod_pool.waiting:
             self._pump(pod_pool)
-        starved, self._starved = self._starved, set()
-        for pod_pool in starved:
-            self._pump(pod_pool)
+        # One descriptor came back. If it was of a reserve only the same Service may have it.
+        self._pump_starved(connection.share)
+        if self._starved:
+            self._pump_starved(next(iter(self._starved)))
+
+    def _pump_starved(self, share: QuotaShare) -> None:
+        """Connect to the pod that has waited longest for a share; its Service is the last in turn then."""
+        pod_pools = self._starved.pop(share, {})
+        while pod_pools:
+            pod_pool = next(iter(pod_pools))
+            del pod_pools[pod_pool]
+            if pod_pool.waiting:
+                if pod_pools:
+                    self._starved[share] = pod_pools
+                self._pump(pod_pool)
+                return
+
+    def _end_idle(self, pod_pool: PodPool) -> None:
+        """Close idle connections if they may occupy a server that others wait for."""
+        pod_pool.doubting = None
+        if not pod_pool.parallel.proven and pod_pool.parallel.has_unanswered:
+            for connection in list(pod_pool.idle):
+                connection.drop()
 
     def sweep(self, tick: int) -> None:
-        """Close what has been idle for too long, and forget pods that nothing is open to."""
-        oldest = tick - self._limits.pod_idle
+        """Close old idle connections, forget pods without connections, and try those without a share again."""
+        limits = self._limits
+        starved, self._starved = self._starved, {}
+        for starved_pools in starved.values():
+            for pod_pool in starved_pools:
+                self._pump(pod_pool)
         for pod_pools in (self._pod_pools, self._fresh):
             for address, pod_pool in list(pod_pools.items()):
+                proven = pod_pool.parallel.proven
+                oldest = tick - (limits.pod_idle if proven else limits.pod_idle_unrepeatable)
                 for connection in [c for c, since in pod_pool.idle.items() if since < oldest]:
                     connection.drop()
                 if not (
                     pod_pool.open or pod_pool.waiting or pod_pool.failed or pod_pool.connecting
                 ):
                     del pod_pools[address]
+                    self._with_idle.pop(pod_pool, None)
 
     async def aclose(self) -> None:
-        """Close everything that is idle, and end every attempt."""
+        """Close idle connections and cancel attempts."""
         for pod_pool in self._pod_pools.values():
             for connection in list(pod_pool.idle):
                 connection.drop()
         for pod_pool in (*self._pod_pools.values(), *self._fresh.values()):
-            if pod_pool.pacing is not None:
-                pod_pool.pacing.cancel()
+            for timer in (pod_pool.pacing, pod_pool.doubting):
+                if timer is not None:
+                    timer.cancel()
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
 
     def _pump(self, pod_pool: PodPool) -> None:
-        """Open as many connections as there are waiting, within the limits."""
+        """Open connections for waiting consumers, within the limits."""
         if pod_pool.answers:
-            pod_pool.credit += pod_pool.answers * pod_pool.gain
+            if not pod_pool.parallel.is_doubtful:
+                pod_pool.credit += pod_pool.answers * pod_pool.gain
             pod_pool.answers, pod_pool.step = 0, self._limits.first_connects
         wanted = min(len(pod_pool.waiting), self._limits.connects_per_pod)
         while pod_pool.connecting < wanted:
@@ -190,7 +202,7 @@ class UpstreamPool:
                 return
             share = next(iter(pod_pool.waiting)).pod_share
             if not share.take():
-                self._starved.add(pod_pool)
+                self._starved.setdefault(share, {})[pod_pool] = None
                 self._close_an_idle_one()
                 return
             pod_pool.credit -= 1
@@ -200,15 +212,16 @@ class UpstreamPool:
             attempt.add_done_callback(self._attempts.discard)
 
     def _more(self, pod_pool: PodPool, step: int) -> None:
-        """Allow more connections to a pod where none was answered in the meantime."""
+        """Allow more connections to a pod if there was no response meanwhile."""
         pod_pool.pacing = None
-        if pod_pool.step == step and not pod_pool.answers:
+        is_silent = pod_pool.step == step and not pod_pool.answers
+        if is_silent and not pod_pool.parallel.is_doubtful:
             pod_pool.credit += step
             pod_pool.step = step * 2
         self._pump(pod_pool)
 
     def _not_accepted(self, pod_pool: PodPool, since: float) -> None:
-        """Try again, and more slowly; where the pod has long accepted nothing, give up."""
+        """Retry more slowly; give up if the pod has accepted nothing for long."""
         if pod_pool.silent_since is None:
             pod_pool.silent_since = since
         if asyncio.get_running_loop().time() - pod_pool.silent_since >= self._limits.connect:
@@ -219,10 +232,12 @@ class UpstreamPool:
         self._pump(pod_pool)
 
     def _close_an_idle_one(self) -> None:
-        for pod_pool in self._pod_pools.values():
+        while self._with_idle:
+            pod_pool = next(iter(self._with_idle))
             if pod_pool.idle:
                 next(iter(pod_pool.idle)).drop()
                 return
+            del self._with_idle[pod_pool]
 
     async def _connect(self, pod_pool: PodPool, share: QuotaShare) -> None:
         loop = asyncio.get_running_loop()
@@ -237,7 +252,7 @@ class UpstreamPool:
             pod_pool.connecting -= 1
             connection.abandon()
             if isinstance(error, TimeoutError):
-                # Longer next time: it may be this loop that is late.
+                # Longer next time: this loop may be the one that is late.
                 pod_pool.patience = min(2 * patience, self._limits.connect)
                 self._not_accepted(pod_pool, began)
             elif isinstance(error, OSError):
@@ -254,17 +269,17 @@ class UpstreamPool:
         if connection.transport is None or connection.transport.is_closing():
             self._give_up(pod_pool)
             return
-        enable_transport_keepalive(connection.transport)
+        KEEPALIVE.enable(connection.transport.get_extra_info("socket"))
         if pod_pool.waiting:
             _serve_first(pod_pool, connection)
             self._pump(pod_pool)
         else:
-            # A server that serves one connection at a time would wait for its request.
+            # A server that handles one connection at a time would wait for its request.
             connection.drop()
 
     def _give_up(self, pod_pool: PodPool) -> None:
-        """Send every consumer in the queue elsewhere."""
-        # Apart from those that come now: they have not been refused.
+        """Send all queued consumers elsewhere."""
+        # Not those that come later: they were not refused.
         is_at_it = bool(pod_pool.failed)
         pod_pool.failed |= pod_pool.waiting
         pod_pool.waiting.clear()
@@ -275,7 +290,7 @@ class UpstreamPool:
         for _ in range(_PER_TURN):
             if not pod_pool.failed:
                 return
-            # The last first: each goes to the head of the upstream's queue, so the first ends up there.
+            # The last first: each goes to the head of the upstream's queue, so the first ends up at its head.
             consumer, _ = pod_pool.failed.popitem()
             consumer.connect_failed(pod_pool.address)
         if pod_pool.failed:

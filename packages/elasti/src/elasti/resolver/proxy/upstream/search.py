@@ -1,8 +1,8 @@
-"""A connection's search for a pod: at once, or after a wait, and again where one refused.
+"""A connection's search for a pod: at once, after a wait, and again if a pod refused.
 
-A pod that does not accept is reported, and the search goes on at another pod or at the head of the
-queue; nothing was sent, so nothing can be sent twice. HTTP/1, h2 and plain TCP connections search alike
-and differ in what they do when they have found a pod.
+A pod that does not accept is reported, and the search continues at another pod or at the head of the queue.
+Nothing was sent, so nothing can be sent twice. HTTP/1, h2 and TCP connections search in the same way, and differ in
+what they do with the pod.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 if TYPE_CHECKING:
     import asyncio
 
-    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.port import Port
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
@@ -31,47 +31,47 @@ class UpstreamSearch(abc.ABC):
         "_opening", "_opening_tick", "_pages", "_tries", "_waiting", "handler", "held_for", "held_since",
     )  # fmt: skip
 
-    # Whether the connection must be new and is never given back.
+    # Whether the connection to the pod must be new.
     fresh: ClassVar[bool] = True
     is_http: ClassVar[bool] = True
     _transport: asyncio.Transport | None
 
-    def __init__(self, handler: PortHandler) -> None:
+    def __init__(self, handler: Port) -> None:
         self.handler = handler
-        # Since when a pod is waited for, and how long it took to find one.
+        # Since when it waits for a pod, and how long it took to find one.
         self.held_since: float | None = None
         self.held_for = 0.0
         self._waiting = False
         self._opening: UpstreamAddress | None = None
         self._opening_tick = 0
         self._tries = 0
-        # What is taken of the memory.
+        # Memory quota taken, in pages.
         self._pages = 0
 
     @property
     def pod_share(self) -> QuotaShare:
-        """Where connections to pods count."""
+        """The quota for connections to pods."""
         return self.handler.pods
 
     @abc.abstractmethod
     def connected(self, connection: PodConnection) -> None:
-        """A connection to a pod was found; overriders call `found` first."""
+        """Use a connection to a pod; overriders call `found` first."""
 
     @abc.abstractmethod
     def refuse(self, refusal: Refusal) -> None:
-        """None will be found."""
+        """No pod will be found: refuse the client."""
 
     @abc.abstractmethod
     def kept(self) -> int:
         """Return how many of the client's bytes are kept."""
 
     def has_memory_for(self, kept: int) -> bool:
-        """Take the memory that so many bytes need, or give back what they do not; False for none left."""
+        """Adjust the memory quota to `kept` bytes. Returns False if there is not enough."""
         self._pages = self.handler.memory.resize(self._pages, kept)
         return self._pages * PAGE >= kept
 
     def search(self) -> None:
-        """Go to a pod that answers, or wait for one."""
+        """Go to a serving pod, or wait for one."""
         address = self.handler.upstream.pick()
         if address is None:
             self._wait(first=False)
@@ -79,7 +79,7 @@ class UpstreamSearch(abc.ABC):
             self._go(address)
 
     def search_again(self) -> None:
-        """Nothing was sent, or it may be sent again: another pod, or the head of the queue."""
+        """Try another pod, or wait at the head of the queue. Nothing was sent, or it may be sent again."""
         self._tries += 1
         address = self.handler.upstream.pick() if self._tries < _MAX_TRIES else None
         if address is None:
@@ -88,7 +88,7 @@ class UpstreamSearch(abc.ABC):
             self._go(address)
 
     def stop_search(self) -> None:
-        """Leave the queue of the upstream or of the pool."""
+        """Leave the upstream's queue and the pool's."""
         if self.leave_queue():
             self.handler.statistics.holds[LEFT].add(self.held_for)
         if self._opening is not None:
@@ -98,7 +98,7 @@ class UpstreamSearch(abc.ABC):
             self.has_memory_for(0)
 
     def leave_queue(self) -> bool:
-        """Wait no more; returns whether it did."""
+        """Stop waiting. Returns whether it waited."""
         if not self._waiting:
             return False
         self._ends_waiting()
@@ -106,39 +106,64 @@ class UpstreamSearch(abc.ABC):
         return True
 
     def found(self) -> None:
-        """The search is over, for this time."""
+        """End the search for now."""
         self._opening = None
         self._measure()
         if self._pages:
             self.has_memory_for(self.kept_behind())
 
     def kept_behind(self) -> int:
-        """Return how many bytes are kept that the pod does not get now."""
+        """Return how many kept bytes the pod does not get now."""
         return 0
 
     def gave_up_search(self, tick: int) -> bool:
-        """Give up where no connection to a pod could be had for long: descriptors have run out."""
+        """Refuse if no connection to a pod was possible for long, because descriptors have run out."""
         if self._opening is None or tick - self._opening_tick <= self.handler.limits.opening:
             return False
         self.stop_search()
         self.refuse(Refusal.BUSY)
         return True
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a pod has the connection, or its running request."""
+        return False
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it has taken memory."""
+        return self._pages > 0
+
+    def shed(self) -> bool:
+        """End the connection to make room for others, unless a pod serves it; returns whether it did."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.is_served:
+            return False
+        reads = not transport.get_write_buffer_size()
+        if reads:
+            self.refuse(Refusal.BUSY)
+        self.leave_queue()
+        if self._pages:
+            self.has_memory_for(0)
+        # Its descriptor is needed: a client that does not read is not waited for.
+        (transport.close if reads else transport.abort)()
+        return True
+
     # HeldConnection
 
     def client(self) -> str:
-        """Return who waits: the client's address."""
+        """Return the client's address."""
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
         return str(peer[0]) if peer else ""
 
     def admit(self, address: UpstreamAddress) -> None:
-        """A pod answers: go there."""
+        """Go to this pod, which serves."""
         if self._waiting:
             self._ends_waiting()
             self._go(address)
 
     def give_up(self, refusal: Refusal) -> None:
-        """No pod will come."""
+        """Refuse: no pod will serve this connection."""
         if self._waiting:
             self._ends_waiting()
             self.refuse(refusal)
@@ -160,11 +185,12 @@ class UpstreamSearch(abc.ABC):
         if self.held_since is None:
             self.held_since = self.handler.now()
         refusal: Refusal | None = Refusal.OVERFLOW
-        # A connection takes memory for its objects, whatever was kept of its bytes.
+        # A connection takes memory for its objects even if no bytes are kept.
         if self.has_memory_for(max(self.kept(), 1)):
             refusal = self.handler.upstream.wait(self, first=first)
         if refusal is None:
             self._waiting = True
+            self.handler.held[self] = None
             self.handler.statistics.held += 1
         else:
             self.refuse(refusal)
@@ -172,6 +198,7 @@ class UpstreamSearch(abc.ABC):
     def _ends_waiting(self) -> None:
         self._waiting = False
         self._measure()
+        del self.handler.held[self]
         self.handler.statistics.held -= 1
 
     def _measure(self) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from elasti.resolver.proxy.transport import BriefPoll, BriefTransport
+from elasti.resolver.proxy.brief import BriefPoll, BriefTransport
 
 
 class Recorder(asyncio.Protocol):
