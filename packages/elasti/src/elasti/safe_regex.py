@@ -38,8 +38,8 @@ class ExpressionCompiler:
         states = max(pattern.programsize, _LEAST_STATES)
         if states > self._room:
             raise ValueError(
-                f"{_shown(expression)} is too large with {states} states: {self._most} are allowed, of"
-                " probeResponse in all rules together. Repeat less often (x{1,100} counts a hundred"
+                f"{_shown(expression)} is too large with {states} states: {self._most} are allowed for"
+                " all rules of the field together. Repeat less often (x{1,100} counts a hundred"
                 " times), or match by Exact or PathPrefix"
             )
         self._room -= states
@@ -55,9 +55,7 @@ def compile_safely(expression: str, *, most_states: int = MOST_STATES) -> Finder
 def _compiled(expression: str) -> Any:
     try:
         import re2  # noqa: PLC0415 -- takes 1.6 MiB, and most ElastiServices have no expressions
-    except (
-        ImportError
-    ):  # installed without dependencies, or where there is no wheel and no compiler
+    except ImportError:  # installed without dependencies, or without a wheel and a compiler
         raise ValueError(
             f"{_shown(expression)} cannot be used: the package google-re2 is not installed here."
             " Install it (pip install google-re2), or match by Exact or PathPrefix"

@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+import io
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -35,6 +36,13 @@ T = TypeVar("T")
 PATIENCE = 60.0
 NOBODY = "nobody-at-all"
 _RBAC = "rbac.authorization.k8s.io"
+
+
+class Terminal(io.StringIO):
+    """An output that calls itself a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class CommandEnvironment:

@@ -43,7 +43,7 @@ def test_without_a_cluster_the_context_is_named(environment: CommandEnvironment,
     assert result.exit_code == ExitCode.NO_CLUSTER
     assert result.stdout == ""
     assert "connection refused" in result.stderr
-    assert f"(from kubeconfig {environment.nowhere}, context " in result.stderr
+    assert f"The address is from kubeconfig {environment.nowhere}, context " in result.stderr
     assert "Traceback" not in result.output
 
 
@@ -72,16 +72,16 @@ def test_without_the_definition_the_command_to_run_is_named(
 
 
 @calls
-def test_an_unknown_context_is_told_with_those_that_exist(
+def test_an_unknown_context_is_an_error_that_names_the_others(
     environment: CommandEnvironment, call: list[str]
 ):
     result = environment.run(*call, "--context", "prod", kubeconfig=environment.admin)
     assert result.exit_code == ExitCode.NO_CLUSTER
-    assert "there is no context 'prod'; there is '" in result.stderr
+    assert "there is no context 'prod'; known contexts: '" in result.stderr
 
 
 @calls
-def test_a_kubeconfig_that_is_not_there_is_told(
+def test_a_missing_kubeconfig_is_an_error(
     environment: CommandEnvironment, call: list[str], tmp_path: Path
 ):
     result = environment.run(*call, "--kubeconfig", str(tmp_path / "missing"))
@@ -99,7 +99,7 @@ def test_a_token_that_is_not_accepted_asks_to_log_in_again(
     path.write_text(yaml.safe_dump(document))
     result = environment.run(*call, kubeconfig=path)
     assert result.exit_code == ExitCode.NOT_ALLOWED
-    assert "log in again" in result.stderr
+    assert "Log in again" in result.stderr
 
 
 # The mapping by itself
@@ -113,9 +113,9 @@ DENIED = (
     ("error", "code", "remedy"),
     [
         (CredentialError("expired"), ExitCode.NOT_ALLOWED, ""),
-        (ConfigError("no context"), ExitCode.NO_CLUSTER, "(--kubeconfig"),
-        (ConnectionRefused("x"), ExitCode.NO_CLUSTER, "(from kubeconfig k;"),
-        (Unauthorized(Status(code=401)), ExitCode.NOT_ALLOWED, "(log in again;"),
+        (ConfigError("no context"), ExitCode.NO_CLUSTER, "Choose another with --kubeconfig"),
+        (ConnectionRefused("x"), ExitCode.NO_CLUSTER, "The address is from kubeconfig k;"),
+        (Unauthorized(Status(code=401)), ExitCode.NOT_ALLOWED, "Log in again, or"),
         (Forbidden(Status(message=DENIED)), ExitCode.NOT_ALLOWED, "A ClusterRole with this rule"),
         (
             Forbidden(Status(message=f'{DENIED} in the namespace "blue"')),
@@ -138,6 +138,6 @@ def test_each_error_has_its_code_and_remedy(error: Exception, code: ExitCode, re
 
 def test_names_that_come_near_are_offered():
     others = ["web", "api", "worker"]
-    assert no_such("wep", "blue", others).endswith("; there is web")
-    assert no_such("zzz", "blue", others).endswith("; there is web, api, worker")
+    assert no_such("wep", "blue", others).endswith("; it has web")
+    assert no_such("zzz", "blue", others).endswith("; it has web, api, worker")
     assert "elasti get -A" in no_such("zzz", "blue", [])

@@ -13,10 +13,10 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from tests.cli.environment import CommandEnvironment
 
+from elasti.api.names import ELASTISERVICES
+from elasti.cli.cluster import AccessOptions
 from elasti.cli.completion import names_from
-from elasti.cli.elastiservices import RESOURCE
 from elasti.cli.main import main
-from elasti.cli.options import AccessOptions
 
 VARIABLE = "_ELASTI_COMPLETE"
 
@@ -64,10 +64,12 @@ def test_names_come_from_the_cluster_and_are_silent_where_they_do_not(
 ):
     environment.call(environment.rig.web(0, "tab-one"))
     admin = AccessOptions(kubeconfig=environment.admin)
-    assert "tab-one" in names_from(admin, RESOURCE, environment.namespace)
-    assert names_from(admin, RESOURCE, "default") == []
+    assert "tab-one" in names_from(admin, ELASTISERVICES, environment.namespace)
+    assert names_from(admin, ELASTISERVICES, "default") == []
     for path in (environment.nobody, environment.bare, environment.nowhere, Path("/missing")):
-        assert names_from(AccessOptions(kubeconfig=path), RESOURCE, environment.namespace) == []
+        assert (
+            names_from(AccessOptions(kubeconfig=path), ELASTISERVICES, environment.namespace) == []
+        )
 
 
 def tab(environment: dict[str, str], words: str) -> subprocess.CompletedProcess[str]:

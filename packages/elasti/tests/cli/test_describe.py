@@ -45,7 +45,7 @@ from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
 FINE = (
-    StatusCondition("Ready", "True", "InOrder"),
+    StatusCondition("Ready", "True", "Valid"),
     StatusCondition("TriggersHealthy", "True", "Healthy"),
     StatusCondition("MaySleep", "False", "InUse", "triggers[0] is busy"),
 )
@@ -131,9 +131,9 @@ def test_wakes_sleep_and_triggers_are_shown():
     es = msgspec.structs.replace(described().es, status=status)
     text = as_text(described(es=es, values={0: 0.02}))
     assert "ago: Request (10.1.2.3 GET /x), took 2.4 s" in text
-    assert "if it is used no more" in text
+    assert "if unused" in text
     assert "0.02 now, below 0.1 for 10m" in text
-    assert "not quiet: at or above 0.1" in text
+    assert "active within the last minute" in text
     assert "failing: no answer" in text
     assert "7 wake-ups and 60m asleep in 10m" in text
 
@@ -150,7 +150,7 @@ elasti_trigger_value{crd_name="shop/other",trigger="0"} 9
 # Advice
 
 
-def test_nothing_is_said_where_nothing_is_wrong():
+def test_nothing_is_reported_when_nothing_is_wrong():
     assert list(advice(described())) == []
 
 
@@ -177,7 +177,7 @@ ASKED_LONG_AGO = "2030-01-01T00:00:00.000000Z"
             "Ready is False (HeadlessService): it is.",
         ),
         (
-            described(es=with_conditions(StatusCondition("Ready", "True", "InOrder", "no probe."))),
+            described(es=with_conditions(StatusCondition("Ready", "True", "Valid", "no probe."))),
             "It may sleep, but: no probe.",
         ),
         (
@@ -187,8 +187,21 @@ ASKED_LONG_AGO = "2030-01-01T00:00:00.000000Z"
             "ScaleContested is True",
         ),
         (
+            described(
+                es=with_conditions(
+                    StatusCondition(
+                        "MaySleep",
+                        "False",
+                        "AttemptEnded",
+                        "the last attempt to put it to sleep ended: the target could not be parked: KEDA is silent",
+                    )
+                )
+            ),
+            "the target could not be parked: KEDA is silent.",
+        ),
+        (
             described(pods=(dataclasses.replace(PODS[0], trouble="ImagePullBackOff"),)),
-            "Pod web-1 does not get ready: ImagePullBackOff.",
+            "Pod web-1 is not ready: ImagePullBackOff.",
         ),
         (
             described(pods=(dataclasses.replace(PODS[0], ready=False, restarts=5),)),
@@ -219,7 +232,7 @@ def test_what_is_not_known_is_not_taken_for_wrong():
     assert list(advice(found)) == []
 
 
-def test_a_request_that_quiets_the_triggers_of_a_sleeper_is_no_trouble():
+def test_a_request_that_quiets_the_triggers_of_a_sleeper_is_not_a_problem():
     es = with_conditions(*FINE, annotations={SLEEP_ANNOTATION: ASKED_LONG_AGO})
     es = msgspec.structs.replace(es, status=msgspec.structs.replace(es.status, state="Proxy"))
     assert list(advice(described(es=es, slices=(piece("resolver"),)))) == []
@@ -231,7 +244,7 @@ def test_a_request_that_quiets_the_triggers_of_a_sleeper_is_no_trouble():
 def test_the_text_has_every_part_and_no_secret():
     text = as_text(described(advice=("Do this.",)))
     for part in (
-        "Target:         Deployment/web (apps/v1): 1 wanted, 1 there",
+        "Target:         Deployment/web (apps/v1): 1 desired, 1 running",
         "Cooldown:       15m",
         "Trigger 0:      prometheus: query up, threshold 1",
         "Autoscaler:     keda web",
@@ -250,8 +263,8 @@ def test_the_text_has_every_part_and_no_secret():
 def test_what_could_not_be_read_says_so():
     unknown = Unreadable("User x cannot list pods")
     text = as_text(described(target=unknown, pods=unknown, held=None, held_why="no proxy"))
-    assert "Pods:\n  not known: User x cannot list pods" in text
-    assert "Held:           not known: no proxy" in text
+    assert "Pods:\n  unknown: User x cannot list pods" in text
+    assert "Held:           unknown: no proxy" in text
     assert described(pods=unknown).to_json()["pods"] == {"unknown": "User x cannot list pods"}
 
 
@@ -290,7 +303,7 @@ def test_a_pods_trouble_is_found(status: JsonObject, trouble: str):
     assert pod_from({"metadata": {"name": "p"}, "status": status}).trouble == trouble
 
 
-def test_a_pod_that_goes_is_said_to_go():
+def test_a_terminating_pod_is_shown_as_terminating():
     gone = {"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {"phase": "Running"}}
     assert pod_from(gone).phase == "Terminating"
 
@@ -320,10 +333,10 @@ def test_everything_about_one_that_sleeps(environment: CommandEnvironment):
     text = environment.ok("describe", "told")
     for part in (
         "Name:           told",
-        "State:          Proxy (mode proxy)",
+        "State:          asleep: the resolver takes its traffic",
         "Why not asleep: it is asleep",
-        "Deployment/told (apps/v1): 0 wanted, 0 there",
-        "Triggers:       none: it is never put to sleep by itself",
+        "Deployment/told (apps/v1): 0 desired, 0 running",
+        "Triggers:       none: it sleeps only on request",
         "resolver   1 of 1",
         "elasti-told-pvt-",
     ):
@@ -334,7 +347,7 @@ def test_everything_about_one_that_sleeps(environment: CommandEnvironment):
     assert {piece["of"] for piece in found["slices"]} == {"pods", "resolver"}
 
 
-def test_what_the_caller_may_not_read_is_left_out_and_told(environment: CommandEnvironment):
+def test_unreadable_parts_are_left_out_with_the_reason(environment: CommandEnvironment):
     environment.call(environment.rig.web(0, "half-told"))
     environment.call(environment.rig.becomes("Proxy", "half-told"))
     rule = {
@@ -343,9 +356,9 @@ def test_what_the_caller_may_not_read_is_left_out_and_told(environment: CommandE
         "verbs": ["get"],
     }
     text = environment.ok("describe", "half-told", kubeconfig=environment.user("only-gets", rule))
-    assert "State:          Proxy" in text
-    assert "Events:\n  not known: events is forbidden" in text
-    assert "Services:\n  not known: services" in text
+    assert "State:          asleep" in text
+    assert "Events:\n  unknown: events is forbidden" in text
+    assert "Services:\n  unknown: services" in text
 
 
 def test_a_missing_target_is_what_the_advice_begins_with(environment: CommandEnvironment):

@@ -121,7 +121,7 @@ async def test_a_directory_in_use_is_one_line_with_the_remedy(tmp_path: Path) ->
             said = (await second.process.stdout.read()).decode()
             assert await second.process.wait() == 1
         assert said == (
-            f"Error: the data directory {data} is in use by another `elasti dev` (process"
+            f"Error: the data directory {data} is in use by another cluster (process"
             f" {running.process.pid}); stop that one, or use another --data-dir\n"
         )
 
@@ -143,7 +143,7 @@ async def test_a_users_kubeconfig_is_kept_and_the_context_named(tmp_path: Path) 
     assert yaml.safe_load(path.read_text())["current-context"] == "prod"
 
 
-async def test_a_file_that_is_no_kubeconfig_is_not_touched(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_kubeconfig_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig.yaml"
     path.write_text("shopping: [milk]\nkind: List\n")
     async with dev(tmp_path) as running:
@@ -155,7 +155,7 @@ async def test_a_file_that_is_no_kubeconfig_is_not_touched(tmp_path: Path) -> No
     assert path.read_text() == "shopping: [milk]\nkind: List\n"
 
 
-def test_the_greeting_fits_what_was_asked_for(tmp_path: Path) -> None:
+def test_the_first_lines_fit_the_options(tmp_path: Path) -> None:
     lines = startup_message("https://127.0.0.1:1", 3, tmp_path, tmp_path / "a b", current=True)
     text = "\n".join(lines)
     assert f"3 nodes; state kept in {tmp_path}" in text
@@ -169,7 +169,7 @@ def test_the_greeting_fits_what_was_asked_for(tmp_path: Path) -> None:
     "wrong",
     [["--nodes", "0"], ["--port", "70000"], ["--nodes", "many"], ["--run", "nginx"]],
 )
-def test_a_wrong_call_is_told_so(wrong: list[str]) -> None:
+def test_a_wrong_call_is_a_usage_error(wrong: list[str]) -> None:
     result = CliRunner().invoke(main, ["dev", *wrong])
     assert result.exit_code == 2
     assert wrong[0] in result.output

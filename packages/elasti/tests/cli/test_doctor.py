@@ -40,6 +40,8 @@ from elasti.cli.doctor.permissions import Permission, as_rules, program_rights
 from elasti.cli.exits import ExitCode
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import Choices
+from elasti.operator.autoscalers.hpa import Hpa
+from elasti.operator.autoscalers.keda import Keda
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.times import format_micro_time
 
@@ -163,7 +165,8 @@ def test_programs_must_be_there_and_of_one_version(deployments: Any, expected: l
 def test_kubeelastis_operator_beside_ours_is_named():
     theirs = {"metadata": {"name": "elasti-operator-controller-manager", "namespace": "elasti"}}
     first = next(iter(judge_programs([theirs, program("operator")], "elasti", "1")))
-    assert "only one of both can lead" in first.message
+    assert "elasti-operator-controller-manager" in first.message
+    assert first.level is FindingLevel.WARNING
 
 
 def test_an_installation_in_another_namespace_is_named():
@@ -189,7 +192,7 @@ def lease(holder: str, age: float) -> JsonObject:
         (None, PROBLEM),
     ],
 )
-def test_somebody_must_lead(found: JsonObject | None, level: FindingLevel):
+def test_a_missing_leader_is_a_problem(found: JsonObject | None, level: FindingLevel):
     assert judge_lease(found, NOW).level is level
 
 
@@ -230,7 +233,7 @@ def elastiservice(*conditions: StatusCondition, **changes: Any) -> ElastiService
     return ElastiService(spec, meta, Status(observed_generation=1, conditions=conditions))
 
 
-FINE = StatusCondition("Ready", "True", "InOrder")
+FINE = StatusCondition("Ready", "True", "Valid")
 HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
 
 
@@ -239,7 +242,7 @@ HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": 
     [
         (elastiservice(FINE), None, [OK]),
         (elastiservice(StatusCondition("Ready", "False", "Headless", "x")), None, [PROBLEM]),
-        (elastiservice(StatusCondition("Ready", "True", "InOrder", "no probe")), None, [HINT, OK]),
+        (elastiservice(StatusCondition("Ready", "True", "Valid", "no probe")), None, [HINT, OK]),
         (elastiservice(FINE, generation=2), None, [WARNING]),
         (elastiservice(FINE, StatusCondition("ScaleContested", "True", "Undone")), None, [WARNING]),
         (
@@ -266,7 +269,7 @@ def test_a_selector_with_our_key_and_no_elastiservice_is_a_problem():
     assert levels(judge_services([elastiservice(FINE)], drained)) == [OK]
 
 
-def test_no_elastiservice_is_no_problem():
+def test_no_elastiservice_is_not_a_problem():
     assert levels(judge_services([], {})) == [OK]
 
 
@@ -281,12 +284,12 @@ def scaler(name: str, **spec: Any) -> JsonObject:
 def test_autoscalers_that_would_undo_a_sleep_are_named():
     plain = elastiservice(FINE)
     named = elastiservice(FINE, autoscaler=AutoscalerSpec("keda", "web"))
-    assert levels(judge_autoscalers([plain], [scaler("h")], [])) == []
-    assert levels(judge_autoscalers([plain], [scaler("h", minReplicas=0)], [])) == [WARNING]
-    (told,) = judge_autoscalers([plain], [], [scaler("web")])
+    assert levels(judge_autoscalers([plain], {Hpa: [scaler("h")]})) == []
+    assert levels(judge_autoscalers([plain], {Hpa: [scaler("h", minReplicas=0)]})) == [WARNING]
+    (told,) = judge_autoscalers([plain], {Keda: [scaler("web")]})
     assert (told.level, "type: keda, name: web" in told.remedy) == (PROBLEM, True)
-    assert levels(judge_autoscalers([named], [], [scaler("web")])) == []
-    assert levels(judge_autoscalers([named], [], [scaler("other")])) == [PROBLEM]
+    assert levels(judge_autoscalers([named], {Keda: [scaler("web")]})) == []
+    assert levels(judge_autoscalers([named], {Keda: [scaler("other")]})) == [PROBLEM]
 
 
 # The network
@@ -327,7 +330,7 @@ def test_policies_that_keep_the_resolver_out_are_named(found: JsonObject, warned
     assert bool(told) is warned
 
 
-def test_who_implements_services_is_said():
+def test_the_implementation_of_services_is_reported():
     def named(*names: str) -> list[JsonObject]:
         return [{"metadata": {"name": name}} for name in names]
 
@@ -414,7 +417,7 @@ def test_rights_that_a_program_lacks_are_listed(environment: CommandEnvironment)
     assert "endpointslices" in told["remedy"]
 
 
-def test_a_cluster_without_elasti_is_told_what_to_install(environment: CommandEnvironment):
+def test_a_cluster_without_elasti_gets_the_install_command(environment: CommandEnvironment):
     code, found = examined(environment, kubeconfig=environment.bare)
     topics = by_topic(found)
     assert code == 1
@@ -423,7 +426,7 @@ def test_a_cluster_without_elasti_is_told_what_to_install(environment: CommandEn
     assert not found["ok"]
 
 
-def test_whoever_may_look_at_nothing_is_not_told_that_all_is_well(environment: CommandEnvironment):
+def test_a_user_without_rights_is_not_shown_that_all_is_well(environment: CommandEnvironment):
     code, found = examined(environment, kubeconfig=environment.nobody)
     topics = by_topic(found)
     assert code == ExitCode.NOT_ALLOWED

@@ -10,8 +10,9 @@ from tests.cli.environment import CommandEnvironment
 from tests.controllers.support import deployment
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
-from elasti.cli.enable import WorkloadRef, already_there, choose_service
+from elasti.cli.enable import already_there, choose_service
 from elasti.cli.exits import ExitCode, Failure
+from elasti.operator.enrolment.finder import WorkloadRef
 from kubeloop.objects.core import Service, ServicePort, ServiceSpec
 from kubeloop.objects.meta import ObjectMeta
 
@@ -34,7 +35,7 @@ def choose(*services: Service, named: str | None = None) -> tuple[str, str]:
 def test_the_only_service_that_selects_the_pods_is_taken():
     name, why = choose(service("web"), service("other", selector={"app": "other"}))
     assert name == "web"
-    assert "it alone selects the pods of deployment/web (app=web,tier=front)" in why
+    assert "the only Service that selects the pods of deployment/web (app=web,tier=front)" in why
 
 
 def test_what_cannot_be_used_is_left_out_and_named():
@@ -96,7 +97,7 @@ def present(name: str, target: str, of: str, cooldown: int = 900) -> ElastiServi
     )
 
 
-def test_the_same_elastiservice_is_no_failure():
+def test_the_same_elastiservice_is_not_a_failure():
     there = [present("web", "web", "web")]
     assert "already" in already_there(WEB, "web", there, None, namespace="shop")
     assert "already" in already_there(WEB, "web", there, 900, namespace="shop")
@@ -123,9 +124,9 @@ def test_another_one_is_not_changed(es: ElastiService, after: int | None, words:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["web"], "is no workload; write deployment/web"),
-        (["service/web"], "is no workload"),
-        (["deployment/Web"], "is no name"),
+        (["web"], "is not a workload; write deployment/web"),
+        (["service/web"], "is not a workload"),
+        (["deployment/Web"], "is not a valid name"),
         (["deployment/web", "--after", "soon"], "is not a duration"),
         (["deployment/web", "--after", "0"], "not between 1s and 168h"),
         (["deployment/web", "--after", "9999h"], "not between 1s and 168h"),
@@ -162,6 +163,26 @@ def test_one_command_from_a_deployment_to_an_elastiservice(environment: CommandE
     assert found["spec"]["cooldownPeriod"] == 3600
 
 
+def test_what_belongs_to_it_is_a_dependency_or_a_worker(environment: CommandEnvironment):
+    rig = environment.rig
+    for name in ("front", "store", "worker"):
+        environment.call(rig.cluster.deployments.create(deployment(name, 1)))
+    environment.call(rig.service("front"))
+    environment.call(rig.service("store"))
+    call = ("enable", "deployment/front", "--dry-run", "--with")
+    served = environment.run(*call, "store,worker")
+    assert served.exit_code == ExitCode.FAILED
+    assert "Service store leads to" in served.stderr
+    assert "elasti enable deployment/store" in served.stderr
+    environment.ok("enable", "deployment/store")
+    spec = yaml.safe_load(environment.ok(*call, "store,worker"))["spec"]
+    assert spec["dependsOn"] == [{"name": "store"}]
+    assert spec["targets"] == [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}]
+    unknown = environment.run(*call, "absent")
+    assert unknown.exit_code == ExitCode.NOT_FOUND
+    assert "no ElastiService, Deployment or StatefulSet of that name" in unknown.stderr
+
+
 def test_an_hpa_of_the_workload_is_its_autoscaler(environment: CommandEnvironment):
     rig = environment.rig
     environment.call(rig.cluster.deployments.create(deployment("scaled", 1)))
@@ -189,7 +210,7 @@ def test_an_hpa_of_the_workload_is_its_autoscaler(environment: CommandEnvironmen
         ("nobody", ExitCode.NOT_ALLOWED),
     ],
 )
-def test_a_cluster_that_is_not_right_is_said_without_a_traceback(
+def test_a_wrong_cluster_is_reported_without_a_traceback(
     environment: CommandEnvironment, kubeconfig: str, code: ExitCode
 ):
     path = getattr(environment, kubeconfig)

@@ -27,7 +27,7 @@ def test_it_tells_what_happens_until_it_is_interrupted(environment: CommandEnvir
             process.kill()
 
 
-def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(
+def test_an_unknown_resource_is_an_error_that_names_similar_ones(
     environment: CommandEnvironment,
 ):
     result = environment.run("informer", "deploymints")
@@ -35,13 +35,13 @@ def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(
     assert "deploymints" in result.stderr
 
 
-def test_a_selector_that_is_none_is_told(environment: CommandEnvironment):
+def test_an_invalid_selector_is_an_error(environment: CommandEnvironment):
     result = environment.run("informer", "pods", "-l", "a in (")
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
-def test_it_ends_without_a_word_when_nobody_reads_any_more(environment: CommandEnvironment):
+def test_a_closed_pipe_ends_it_silently(environment: CommandEnvironment):
     command = [
         sys.executable,
         "-m",

@@ -62,7 +62,7 @@ def test_an_exception_is_part_of_its_line(lines):
 
 
 @pytest.mark.parametrize("pretty", [True, False])
-def test_no_credential_is_said_in_whatever_place(lines, pretty: bool):
+def test_no_credential_is_logged_in_any_place(lines, pretty: bool):
     logs.configure(level="debug", pretty=pretty)
     secrets = [TOKEN, "c2VjcmV0LXNlY3JldA==", "hunter2hunter2", "sesame"]
     log = structlog.get_logger("elasti")
@@ -88,7 +88,7 @@ def test_no_credential_is_said_in_whatever_place(lines, pretty: bool):
         "10.0.0.1:8013",
     ],
 )
-def test_what_is_no_credential_is_left_alone(text: str):
+def test_what_is_not_a_credential_is_left_alone(text: str):
     assert logs.without_secrets(text) == text
 
 
@@ -115,7 +115,7 @@ def test_at_a_terminal_it_is_text(lines, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("program", ["operator", "resolver"])
-def test_both_programs_say_json_where_nobody_watches(program: str, tmp_path):
+def test_both_programs_log_json_without_a_terminal(program: str, tmp_path):
     """They cannot reach a server here, and say so in the way in which they say everything."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

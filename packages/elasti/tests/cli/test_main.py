@@ -11,7 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from elasti.cli import options
+import elasti.__main__ as entry
+from elasti.cli import options, programs
 from elasti.cli.main import _COMMANDS, main
 
 
@@ -39,7 +40,7 @@ def test_an_unknown_command_is_the_callers_mistake():
     assert "Did you mean" not in run("xyz").output
 
 
-def test_an_option_before_the_command_is_told_where_it_belongs():
+def test_an_option_before_the_command_is_an_error_that_says_where_it_belongs():
     result = run("--context", "dev", "get")
     assert result.exit_code == 2
     assert "Options come after the command: elasti get --context" in result.output
@@ -88,10 +89,10 @@ def test_a_name_or_a_number_that_cannot_be_is_a_wrong_call(call):
     [
         (["install", "--operator-replicas", "x"], "'x' is not a valid integer."),
         (["install", "--operator-replicas", "0"], "0 is not in the range 1<=x<=20."),
-        (["wake", "web", "--timeout", "x"], "'x' is not a valid number."),
+        (["wake", "web", "--timeout", "x"], "'x' is not a duration"),
     ],
 )
-def test_a_number_that_is_none_is_told_so(call, words):
+def test_an_invalid_number_is_an_error(call, words):
     assert words in run(*call).output
 
 
@@ -141,7 +142,7 @@ def test_an_interrupt_before_a_command_began_is_code_130(monkeypatch):
     assert (result.exit_code, result.output) == (130, "")
 
 
-def test_a_port_that_is_taken_is_told_with_what_to_do(monkeypatch):
+def test_a_port_in_use_is_an_error_with_a_remedy(monkeypatch):
     def taken(*_):
         raise OSError(errno.EADDRINUSE, "address already in use")
 
@@ -149,14 +150,14 @@ def test_a_port_that_is_taken_is_told_with_what_to_do(monkeypatch):
     result = run("operator")
     assert result.exit_code == 1
     assert "address already in use" in result.output
-    assert "choose one, see --help" in result.output
+    assert "choose another, see --help" in result.output
 
 
 @pytest.mark.parametrize(
     ("environment", "colour"),
     [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, None)],
 )
-def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch, environment, colour):
+def test_colours_are_left_out_if_they_are_not_wanted(monkeypatch, environment, colour):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -202,3 +203,30 @@ def test_without_a_cluster_informer_says_so_in_one_line(tmp_path, monkeypatch, c
     error, *more = result.output.splitlines()
     assert error.startswith("Error: ")
     assert all("--kubeconfig" in line for line in more)
+
+
+@pytest.mark.parametrize("program", ["operator", "resolver"])
+def test_pods_start_a_program_without_the_command_line(
+    program: str, monkeypatch: pytest.MonkeyPatch
+):
+    started = []
+    monkeypatch.setattr(programs, f"run_{program}", lambda: started.append(program))
+    monkeypatch.setattr(sys, "argv", ["elasti", program])
+    entry.main()
+    assert started == [program]
+
+
+@pytest.mark.parametrize("program", ["operator", "resolver"])
+def test_a_program_says_the_same_about_a_failure_with_and_without_options(program: str):
+    bare, with_option = (
+        subprocess.run(
+            [sys.executable, "-m", "elasti", program, *options],
+            env=os.environ | {"ELASTI_RESOLVER_PORT": "abc"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for options in ((), ("--json",))
+    )
+    assert (bare.returncode, bare.stderr) == (with_option.returncode, with_option.stderr)
+    assert "ELASTI_RESOLVER_PORT: 'abc' is not a port" in bare.stderr

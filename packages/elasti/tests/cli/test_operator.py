@@ -16,7 +16,7 @@ def program(*, health: int | None) -> None:
     click.echo(f"health={health}")
 
 
-def test_what_its_chart_passes_is_taken_and_said_to_do_nothing() -> None:
+def test_flags_of_its_chart_are_accepted_and_reported_as_unused() -> None:
     result = CliRunner().invoke(
         program, ["--health=:8081", "--metrics-bind-address=0", "--enable-http2"]
     )
@@ -35,6 +35,6 @@ def test_an_address_gives_its_port(text: str, port: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["8081", ":", ":x", ":70000", "host"])
-def test_what_is_no_address_is_refused_with_the_way_to_write_it(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write `:8081`, or `0` for none"):
         bind_address(text)

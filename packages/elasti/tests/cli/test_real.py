@@ -82,7 +82,7 @@ def test_a_target_sleeps_and_wakes_by_command(real: Real):
     (row,) = json.loads(real.run("get", "-o", "json").stdout)
     assert (row["mode"], row["whyNotAsleep"]["reason"]) == ("proxy", "")
     text = real.run("describe", "web").stdout
-    assert "State:          Proxy" in text
+    assert "State:          asleep" in text
     assert "resolver   1 of 1" in text
     result = real.run("wake", "web", "--wait", "--timeout", "50")
     assert result.exit_code == 0, result.output

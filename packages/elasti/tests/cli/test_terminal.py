@@ -10,19 +10,18 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from tests.cli.environment import CommandEnvironment
 
 from elasti.cli.demo.load import RequestResult
 from elasti.cli.demo.story import AppState, Story, board
 from elasti.cli.main import main
-from elasti.cli.progress import Progress
-from elasti.cli.rendering import one_line, printable, table
+from elasti.cli.rendering import LiveOutput, Progress, one_line, printable, table
 
 # A title, a cleared screen, the same by one C1 character, a line that looks like ours, a reversal.
 HOSTILE = "x\x1b]0;PWNED\x07\x1b[2J\x9b2J\r\n✓ all is well\u202e"
@@ -158,14 +157,9 @@ def test_a_hostile_message_of_the_server_is_spelled(kubeconfig: Path, call: list
 # Progress and the demo
 
 
-def plain_console() -> tuple[Console, io.StringIO]:
-    output = io.StringIO()
-    return Console(file=output, width=500, highlight=False, soft_wrap=True), output
-
-
 def test_progress_of_install_and_uninstall_is_clean():
-    console, output = plain_console()
-    progress = Progress(console)
+    output = io.StringIO()
+    progress = Progress(LiveOutput(output))
     progress.say(HOSTILE)
     progress.done(f"Deployment {HOSTILE}", "[red]removed")
     with progress.waiting() as waiting:
@@ -176,15 +170,16 @@ def test_progress_of_install_and_uninstall_is_clean():
 
 
 async def test_the_demo_is_clean():
-    console, output = plain_console()
-    story = Story(console)
+    output = io.StringIO()
+    story = Story(LiveOutput(output))
     answer = RequestResult(f"GET {HOSTILE}", ok=False, words=f"[bold]{HOSTILE}", took=0.1)
     story.heading(HOSTILE)
     story.report("pods", HOSTILE)
     story.line(HOSTILE)
     story.table([answer])
-    console.print(
-        board([AppState(HOSTILE, HOSTILE, ["ready"], via_resolver=False)], sent=0, answered=0)
-    )
+    for text in board(
+        [AppState(HOSTILE, HOSTILE, ["ready"], via_resolver=False)], sent=0, answered=0
+    ):
+        story.line(click.unstyle(text))
     assert output.getvalue().count("PWNED") >= 5
     assert_clean(output.getvalue())

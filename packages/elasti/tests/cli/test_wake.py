@@ -16,11 +16,13 @@ from elasti.api.types import (
     ElastiService,
     ElastiServiceSpec,
     ScaleTargetRef,
+    SleepRequestStatus,
     StatusCondition,
     TriggerStatus,
 )
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import ActivityReport
+from elasti.cli.options import Timeout
 from elasti.cli.wake import RequestKind, RequestProgress, _warn_of_cuts, progress_of
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.patches import MergePatch
@@ -41,16 +43,36 @@ def test_sleep_says_what_it_will_cut(
     assert ("triggers[0] (prometheus)" in capsys.readouterr().err) is is_told
 
 
-def elastiservice(state: str, *asked: str, why: str = "", ready: str = "True") -> ElastiService:
-    meta = ObjectMeta(name="web", annotations=dict.fromkeys(asked, "now"))
+ASKED = "2030-01-01T00:00:00.000002Z"
+EARLIER, LATER = "2030-01-01T00:00:00.000001Z", "2030-01-01T00:00:00.000003Z"
+
+
+def elastiservice(
+    state: str,
+    *asked: str,
+    why: str = "",
+    ready: str = "True",
+    noted: SleepRequestStatus | None = None,
+) -> ElastiService:
+    meta = ObjectMeta(name="web", annotations=dict.fromkeys(asked, ASKED))
     conditions = (
-        StatusCondition("Ready", ready, "InOrder"),  # type: ignore[arg-type]  # one of the three words
+        StatusCondition("Ready", ready, "Valid"),  # type: ignore[arg-type]  # one of the three words
         StatusCondition("MaySleep", "False", "AttemptEnded", why),
     )
     ref = ScaleTargetRef("apps/v1", "Deployment", "web")
     return ElastiService(
-        ElastiServiceSpec(ref, "web"), meta, Status(state=state, conditions=conditions)
+        ElastiServiceSpec(ref, "web"),
+        meta,
+        Status(state=state, conditions=conditions, sleep_request=noted),
     )
+
+
+def asleep(request: str) -> SleepRequestStatus:
+    return SleepRequestStatus(request, "Asleep")
+
+
+def refused(request: str) -> SleepRequestStatus:
+    return SleepRequestStatus(request, "Refused", "TrafficArrived", "a reason")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +84,35 @@ def elastiservice(state: str, *asked: str, why: str = "", ready: str = "True") -
         (RequestKind.WAKE, elastiservice("Waking"), False, ""),
         (RequestKind.WAKE, elastiservice("Releasing"), True, ""),
         (RequestKind.WAKE, elastiservice("Serve"), True, ""),
-        (RequestKind.WAKE, elastiservice("", WAKE_ANNOTATION, ready="False"), True, "InOrder"),
+        (RequestKind.WAKE, elastiservice("", WAKE_ANNOTATION, ready="False"), True, "Valid"),
         (RequestKind.SLEEP, elastiservice("Serve", SLEEP_ANNOTATION), False, ""),
         (RequestKind.SLEEP, elastiservice("Engaging", SLEEP_ANNOTATION), False, ""),
-        (RequestKind.SLEEP, elastiservice("Proxy", SLEEP_ANNOTATION), True, ""),
+        # The state alone may be of before the request.
+        (RequestKind.SLEEP, elastiservice("Proxy", SLEEP_ANNOTATION), False, ""),
+        (RequestKind.SLEEP, elastiservice("Proxy", noted=asleep(ASKED)), True, ""),
+        (
+            RequestKind.SLEEP,
+            elastiservice("Proxy", SLEEP_ANNOTATION, noted=asleep(ASKED)),
+            True,
+            "",
+        ),
+        (RequestKind.SLEEP, elastiservice("Waking", noted=asleep(ASKED)), True, "woken again"),
+        (RequestKind.SLEEP, elastiservice("Serve", noted=refused(ASKED)), True, "a reason"),
+        # Of another request
+        (
+            RequestKind.SLEEP,
+            elastiservice("Serve", SLEEP_ANNOTATION, noted=asleep(EARLIER)),
+            False,
+            "",
+        ),
+        (
+            RequestKind.SLEEP,
+            elastiservice("Serve", SLEEP_ANNOTATION, noted=refused(EARLIER)),
+            False,
+            "",
+        ),
+        (RequestKind.SLEEP, elastiservice("Serve", noted=refused(LATER)), True, "a reason"),
+        # An operator that is older than the command
         (RequestKind.SLEEP, elastiservice("Proxy"), True, ""),
         (RequestKind.SLEEP, elastiservice("Serve", why="traffic arrived"), True, "traffic arrived"),
     ],
@@ -73,7 +120,7 @@ def elastiservice(state: str, *asked: str, why: str = "", ready: str = "True") -
 def test_each_report_of_the_operator_is_understood(
     wish: RequestKind, es: ElastiService, over: bool, refused: str
 ):
-    step = progress_of(wish, es)
+    step = progress_of(wish, es, ASKED)
     assert step.over is over
     assert refused in step.refused
     assert bool(step.refused) is bool(refused)
@@ -121,7 +168,7 @@ def test_there_and_back_again_with_wait(environment: CommandEnvironment):
 def test_without_wait_it_only_asks(environment: CommandEnvironment):
     web(environment, "asked", 0, "Proxy")
     said = environment.ok("wake", "asked")
-    assert said == "asked: asked to wake; elasti get shows what comes of it\n"
+    assert said == "asked: wake requested; follow it with elasti get\n"
     environment.call(environment.rig.becomes("Serve", "asked"))
 
 
@@ -131,7 +178,7 @@ def test_it_is_kept_awake_suspended_and_resumed(environment: CommandEnvironment)
     assert KEEP_AWAKE_ANNOTATION in annotations_of(environment, "kept")
     result = environment.run("sleep", "kept", "--wait", "--timeout", "50")
     assert result.exit_code == 1
-    assert "kept awake until" in result.stderr
+    assert "kept awake" in result.stderr
     assert environment.ok("suspend", "kept") == "kept is suspended\n"
     assert environment.ok("resume", "kept") == "kept is resumed: it may sleep again\n"
     assert KEEP_AWAKE_ANNOTATION not in annotations_of(environment, "kept")
@@ -144,11 +191,11 @@ def test_it_is_kept_awake_suspended_and_resumed(environment: CommandEnvironment)
         (("web", "--all"), "one of the three"),
         (("web", "--for", "3h", "--until", "18:00"), "not both"),
         (("web", "--for", "tomorrow"), "is not a duration"),
-        (("web", "--for", "-3h"), "is past"),
+        (("web", "--for", "-3h"), "must be in the future"),
         (("web", "--for", "99999999999h"), ""),
-        (("web", "--until", "2020-01-31T18:00:00Z"), "is past"),
-        (("web", "--until", "25:00"), "is no time"),
-        (("web", "--until", "soon"), "is no time"),
+        (("web", "--until", "2020-01-31T18:00:00Z"), "must be in the future"),
+        (("web", "--until", "25:00"), "is not a time"),
+        (("web", "--until", "soon"), "is not a time"),
     ],
 )
 def test_a_wrong_choice_or_time_is_a_usage_error(
@@ -157,6 +204,18 @@ def test_a_wrong_choice_or_time_is_a_usage_error(
     result = environment.run("wake", *arguments)
     assert result.exit_code == 2, result.output
     assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("1m30s", 90.0), ("0.5", 0.5)]
+)
+def test_a_timeout_is_a_number_or_a_duration(text: str, seconds: float):
+    assert Timeout().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "-3s", "nan", "inf", "soon"])
+def test_another_timeout_is_a_usage_error(environment: CommandEnvironment, text: str):
+    assert environment.run("sleep", "web", "--timeout", text).exit_code == 2
 
 
 def test_labels_choose(environment: CommandEnvironment):
@@ -193,20 +252,20 @@ def test_traffic_refuses_a_sleep_and_the_command_says_so(environment: CommandEnv
     busy = ActivityReport(held=0, open=1, last_arrival_age=0.1)
     environment.rig.resolver.reports[(environment.namespace, "in-use")] = busy
     web(environment, "in-use", 1, "Serve", triggers=[environment.prometheus.trigger()])
-    result = environment.run("sleep", "in-use", "--wait", "--timeout", "50")
+    result = environment.run("sleep", "in-use", "--wait", "--timeout", "50s")
     assert result.exit_code == 1
     assert "Error: in-use is not asleep: traffic arrived" in result.stderr
     assert environment.call(environment.rig.replicas("in-use")) == 1
     assert SLEEP_ANNOTATION not in annotations_of(environment, "in-use")
 
 
-def test_a_refused_sleep_has_the_reason_of_its_own_event(environment: CommandEnvironment):
+def test_a_refused_sleep_has_its_own_reason(environment: CommandEnvironment):
     triggers = [environment.prometheus.trigger()]
     web(environment, "first", 1, "Serve", triggers=triggers)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "first"}
     environment.call(environment.rig.service("second"))
     environment.call(environment.rig.elastiservice("second", scaleTargetRef=target))
-    for _ in range(2):  # the second time there is an event of the first
+    for _ in range(2):  # the second time status has the outcome of the first
         result = environment.run("sleep", "first", "--wait", "--timeout", "50")
         assert result.exit_code == 1
         assert "first is not asleep: " in result.stderr
@@ -221,14 +280,14 @@ def test_a_wake_takes_a_request_to_sleep_back(environment: CommandEnvironment):
     assert SLEEP_ANNOTATION not in annotations_of(environment, "changed-mind")
 
 
-def test_a_target_that_is_missing_is_told_at_once(environment: CommandEnvironment):
+def test_a_missing_target_is_an_error_at_once(environment: CommandEnvironment):
     environment.call(environment.rig.service("lonely"))
     environment.call(environment.rig.elastiservice("lonely"))
     environment.call(environment.rig.tells("Ready", "TargetMissing", "lonely"))
     result = environment.run("wake", "lonely", "--wait", "--timeout", "50")
     assert result.exit_code == 1
     assert "TargetMissing: there is no Deployment lonely" in result.stderr
-    assert "lonely: not in order" in result.stderr
+    assert "lonely: not ready" in result.stderr
 
 
 def test_running_out_of_time_has_its_own_code(environment: CommandEnvironment):
@@ -295,7 +354,7 @@ async def _sleeps_by_its_status_only(
 
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
-def test_a_name_that_is_not_there_is_told(environment: CommandEnvironment, command: str):
+def test_a_missing_name_is_an_error(environment: CommandEnvironment, command: str):
     result = environment.run(command, "nobody-has-this")
     assert result.exit_code == 3
     assert "there is no ElastiService nobody-has-this" in result.stderr

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
+from elasti.api.types import (
+    ElastiService,
+    ElastiServiceSpec,
+    ScaleTargetRef,
+    SleepRecord,
+    StatusCondition,
+)
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.dashboard.feed import Feed, Listener
 from elasti.dashboard.live import HeldCounts
@@ -17,7 +24,7 @@ from kubeloop.objects.meta import Key, ObjectMeta
 
 pytestmark = pytest.mark.virtual_time
 
-READY = StatusCondition("Ready", "True", "InOrder")
+READY = StatusCondition("Ready", "True", "Valid")
 
 
 class NoInformer:
@@ -66,7 +73,22 @@ async def test_a_listener_gets_everything_and_then_what_changes(feed: Feed):
         assert news["summary"]["counts"] == {"trouble": 0, "asleep": 1}
 
 
-async def test_held_connections_and_a_broken_watch_are_told_and_end(feed: Feed):
+async def test_wakes_today_begin_again_at_midnight(feed: Feed, monkeypatch: pytest.MonkeyPatch):
+    evening = dt.datetime(2030, 1, 8, 23, 50, tzinfo=dt.UTC)
+    now = evening + dt.timedelta(minutes=5)
+    monkeypatch.setattr("elasti.dashboard.feed.local_time", lambda: now)
+    woken = SleepRecord("2030-01-08T20:00:00Z", "2030-01-08T23:50:00Z", "Request", 1.0)
+    feed._on_event(
+        Added(Key("shop/web"), service("web", state="Serve", recent=(woken,)), initial=True)
+    )
+    with feed.listening() as listener:
+        assert (await message(listener))["rows"][0]["wakesToday"] == "1"
+        now = evening + dt.timedelta(minutes=15)
+        feed.refresh("")
+        assert (await message(listener))["rows"][0]["wakesToday"] == "0"
+
+
+async def test_held_connections_and_a_broken_watch_are_shown_and_end(feed: Feed):
     feed._on_event(Added(Key("shop/web"), service("web", state="Proxy"), initial=True))
     with feed.listening() as listener:
         await message(listener)

@@ -34,7 +34,7 @@ from kubeloop.objects.times import format_time
 
 NOW = dt.datetime(2030, 1, 8, 12, tzinfo=dt.UTC)
 AROUND = Surroundings(NOW, NOW.replace(hour=0), {("shop", "web"): 3})
-READY = StatusCondition("Ready", "True", "InOrder")
+READY = StatusCondition("Ready", "True", "Valid")
 
 
 def ago(**span: float) -> str:
@@ -50,17 +50,17 @@ def service(*conditions: StatusCondition, created: str = "", **status: Any) -> E
 @pytest.mark.parametrize(
     ("es", "state", "trouble"),
     [
-        (service(created=ago(seconds=5)), "not seen", ""),
-        (service(), "not seen", "no operator has reconciled it yet; elasti doctor says why"),
+        (service(created=ago(seconds=5)), "pending", ""),
+        (service(), "pending", "no operator has reconciled it yet; elasti doctor says why"),
         (service(READY, state="Proxy", phase="Asleep"), "asleep", ""),
         (
             service(StatusCondition("Ready", "False", "NoTCPPort", "no port")),
-            "not in order",
+            "not ready",
             "no port",
         ),
         (
             service(READY, StatusCondition("ResolverAvailable", "False", "NoneReady", "none")),
-            "not in order",
+            "not ready",
             "none",
         ),
         (
@@ -104,7 +104,7 @@ def test_trouble_is_what_does_not_pass_by_itself(es: ElastiService, state: str, 
 
 def test_a_wake_up_that_takes_too_long_is_trouble():
     es = service(READY, state="Waking", phase="Waking", since=ago(minutes=5))
-    assert "see why no pod of Deployment web is ready" in trouble_of(es, NOW)
+    assert "check why no pod of Deployment web is ready" in trouble_of(es, NOW)
 
 
 def sleeping() -> ElastiService:
@@ -116,7 +116,7 @@ def sleeping() -> ElastiService:
         released_since=ago(hours=2),
         capacity=CapacityStatus(500, 2**30),
         usage=UsageStatus(ago(days=3)),
-        last_wake=LastWake(ago(hours=3), "Request", "10.1.2.3", 2.5),  # type: ignore[arg-type]
+        last_wake=LastWake(ago(hours=3), "Request", "10.1.2.3", 2.5),
         recent=(
             SleepRecord(ago(days=2), ago(days=1), "Manual", 4.0),
             SleepRecord(ago(hours=10), ago(hours=3), "Request", 2.5),
@@ -145,7 +145,7 @@ def test_what_stands_above_the_table():
         service_row(service(), AROUND),
     ]
     found = summary(rows, CapacityStatus(20, 5))
-    assert found["counts"] == {"trouble": 1, "asleep": 2, "not seen": 1}
+    assert found["counts"] == {"trouble": 1, "asleep": 2, "pending": 1}
     released = {"cpu": 500, "memory": 2**30, "uncounted": 1, "ownCpu": 20, "ownMemory": 5}
     assert found["released"] == released
     assert summary(rows, None)["released"]["ownCpu"] is None
@@ -161,7 +161,7 @@ def test_a_history_says_what_it_does_not_know():
 
 
 def test_the_stages_of_a_cold_start_are_those_of_its_pod():
-    wake = LastWake(ago(seconds=100), "Request", seconds=9.0)  # type: ignore[arg-type]
+    wake = LastWake(ago(seconds=100), "Request", seconds=9.0)
     es = service(READY, last_wake=wake)
 
     def pod(created: int) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
@@ -9,10 +10,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from yarl import URL
 
 from elasti.dashboard.feed import Feed
 from elasti.dashboard.live import HeldCounts
-from elasti.dashboard.server import DashboardServer
+from elasti.dashboard.server import MOST_STREAMS, DashboardServer
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.objects.meta import JsonObject
 from tests.waiting import eventually
@@ -87,12 +90,12 @@ class FakeFeed(Feed):
 
 
 class Visitor:
-    """A browser, more or less: it keeps cookies and sends what it is told."""
+    """A browser, more or less: it keeps cookies and goes where it is sent."""
 
     def __init__(self, server: DashboardServer, client: FakeClient, session: Any) -> None:
         self.server, self.client, self.session = server, client, session
         self.first = server.url
-        self.base = self.first.partition("/?")[0]
+        self.origin = self.base = self.first.partition("/?")[0]
 
     async def get(self, path: str = "/", **headers: str) -> tuple[int, str, Any]:
         return await self._ask("GET", path, headers)
@@ -110,10 +113,9 @@ class Visitor:
     async def enter(self) -> str:
         """Come in by the address; returns the page's own token."""
         status, _, headers = await self.get(self.first.removeprefix(self.base))
-        assert (status, headers["Location"]) == (303, "/")
-        cookie = headers["Set-Cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
+        assert status == 303
+        assert re.fullmatch(r"/[\w-]{40,}/", headers["Location"])
+        self.base += headers["Location"].removesuffix("/")
         status, text, _ = await self.get()
         assert status == 200
         found = re.search(r'name="csrf" content="([^"]{40,})"', text)
@@ -147,25 +149,122 @@ async def test_without_a_session_nothing_is_answered(visitor: Visitor):
     for path in ("/", "/assets/dashboard.js", "/api/events", "/api/services/shop/web"):
         status, text, _ = await visitor.get(path)
         assert status == 403
-        assert "no session here" in text
+        assert "not a page's address" in text
+        assert (await visitor.get(f"/wrong{path}"))[0] == 403
     assert (await visitor.post(WAKE))[0] == 403
 
 
-async def test_a_token_lets_one_browser_in_once(visitor: Visitor):
-    assert (await visitor.get("/?token=wrong"))[0] == 403
+async def test_a_code_lets_one_browser_in_once(visitor: Visitor):
+    assert (await visitor.get("/?code=wrong"))[0] == 403
     await visitor.enter()
-    visitor.session.cookie_jar.clear()
+    visitor.base = visitor.origin
     status, text, headers = await visitor.get(visitor.first.removeprefix(visitor.base))
     assert status == 403
-    assert "used already" in text
-    assert "Set-Cookie" not in headers
+    assert "already been used" in text
+    assert "Location" not in headers
+
+
+async def test_a_file_leads_to_the_page_and_to_nothing_else(visitor: Visitor):
+    first = visitor.first.removeprefix(visitor.base)
+    status, _, headers = await visitor.get(first, Sec_Fetch_Site="cross-site")
+    assert status == 303
+    visitor.base += headers["Location"].removesuffix("/")
+    for path, expected in (("/", 200), ("/assets/dashboard.js", 403), ("/api/events", 403)):
+        assert (await visitor.get(path, Sec_Fetch_Site="cross-site"))[0] == expected
+    assert (await visitor.post("/", Sec_Fetch_Site="cross-site"))[0] == 403
+
+
+async def test_another_port_of_this_machine_gets_nothing_of_the_session(visitor: Visitor):
+    await visitor.enter()
+    got: list[str] = []
+
+    async def receive(request: web.Request) -> web.Response:
+        got.extend((str(request.rel_url), *request.headers.values()))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/", receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+    async with visitor.session.get(f"{site.name}/") as answer:
+        assert answer.status == 200
+    await runner.cleanup()
+    secret = visitor.base.rpartition("/")[2]
+    assert got
+    assert not any(secret in text for text in got)
+    assert not list(visitor.session.cookie_jar)
+
+
+ODD = "..%2fother", "a%00b", "a" * 5000, "%ff%fe", "%C3%A9", "A%20B", "%2e%2e", "a%0d%0ab"
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_an_odd_name_is_a_bad_request(visitor: Visitor, odd: str):
+    csrf = await visitor.enter()
+    for path in (f"/api/services/shop/{odd}", f"/api/services/{odd}/web"):
+        for method in ("GET", "POST"):
+            url = URL(f"{visitor.base}{path}{'/wake' * (method == 'POST')}", encoded=True)
+            headers = {"X-CSRF-Token": csrf}
+            async with visitor.session.request(method, url, headers=headers) as answer:
+                assert answer.status == 400
+                assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+                assert answer.headers["Cache-Control"] == "no-store"
+    assert visitor.client.objects.patches == []
+
+
+async def test_odd_bytes_are_refused_and_not_an_error(visitor: Visitor):
+    await visitor.enter()
+    path = visitor.base.removeprefix(visitor.origin)
+    for line in (
+        b"GET / HTTP/1.1\r\nCookie: elasti-dashboard=\xc3\xa9\xff",
+        b"GET /?code=%FF%00 HTTP/1.1",
+        b"GET /%C3%A9/ HTTP/1.1",
+        b"GET /%ED%A0%80/ HTTP/1.1",
+        b"POST %b/api/services/shop/web/wake HTTP/1.1\r\nX-CSRF-Token: \xc3\xa9\xff"
+        % path.encode(),
+        b"POST %b/api/services/shop/web/%%ff HTTP/1.1\r\nX-CSRF-Token: \xff" % path.encode(),
+        b"GET %b/assets/%%ed%%a0%%80 HTTP/1.1" % path.encode(),
+        b"GET / HTTP/1.1\r\nOrigin: \xff\xfe",
+    ):
+        answer = await raw(visitor.server.port, line)
+        status = int(answer.split()[1])
+        assert status in (400, 403, 404), (line, answer)
+        assert b"frame-ancestors 'none'" in answer, (line, answer)
+
+
+async def raw(port: int, head: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    host = b"Host: 127.0.0.1:%d\r\nConnection: close\r\nContent-Length: 0" % port
+    writer.write(head + b"\r\n" + host + b"\r\n\r\n")
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_many_streams_of_one_session_leave_its_page_open(visitor: Visitor):
+    csrf = await visitor.enter()
+    async with contextlib.AsyncExitStack() as stack:
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        )
+        for number in range(80):
+            answer = await stack.enter_async_context(session.get(f"{visitor.base}/api/events"))
+            if number < MOST_STREAMS:
+                await answer.content.readuntil(b"data: {")
+            else:
+                assert b"event: problem" in await answer.content.read()
+        assert (await visitor.get())[0] == 200
+        assert (await visitor.post(WAKE, X_CSRF_Token=csrf))[0] == 200
+    await eventually(lambda: not visitor.server._own.feed._listeners)
 
 
 async def test_a_foreign_host_is_refused(visitor: Visitor):
     await visitor.enter()
     status, text, _ = await visitor.get(Host="evil.example:80")
     assert status == 403
-    assert "only for its own address" in text
+    assert "only at its own address" in text
 
 
 @pytest.mark.parametrize(
@@ -179,7 +278,7 @@ async def test_a_foreign_host_is_refused(visitor: Visitor):
 )
 async def test_a_foreign_page_is_refused(visitor: Visitor, headers: dict[str, str]):
     csrf = await visitor.enter()
-    assert (await visitor.get(**headers))[0] == 403
+    assert (await visitor.get("/api/services/shop/web", **headers))[0] == 403
     assert (await visitor.post(WAKE, X_CSRF_Token=csrf, **headers))[0] == 403
     assert visitor.client.objects.patches == []
 
@@ -187,7 +286,7 @@ async def test_a_foreign_page_is_refused(visitor: Visitor, headers: dict[str, st
 async def test_a_request_without_the_pages_own_token_is_refused(visitor: Visitor):
     await visitor.enter()
     for headers in ({}, {"X_CSRF_Token": "wrong"}):
-        status, text, _ = await visitor.post(WAKE, Origin=visitor.base, **headers)
+        status, text, _ = await visitor.post(WAKE, Origin=visitor.origin, **headers)
         assert status == 403
         assert "token is missing" in text
     assert visitor.client.objects.patches == []
@@ -210,7 +309,7 @@ async def test_it_is_shown_in_no_frame_and_loads_nothing_from_elsewhere(visitor:
 
 async def test_what_is_asked_for_is_asked_of_the_cluster(visitor: Visitor):
     csrf = await visitor.enter()
-    status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf, Origin=visitor.base)
+    status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf, Origin=visitor.origin)
     assert (status, text) == (200, '{"message":"asked to wake"}')
     assert b"wake-requested-at" in visitor.client.objects.patches[0]
     for action, part in {
@@ -254,6 +353,20 @@ async def test_a_page_that_was_closed_is_noticed(visitor: Visitor, monkeypatch: 
         await answer.content.readuntil(b":\n\n")
         assert len(listeners) == 1
     await eventually(lambda: not listeners)
+
+
+async def test_closed_pages_leave_nothing_in_the_terminal(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("elasti.dashboard.server._HEARTBEAT", 0.01)
+    await visitor.enter()
+    listeners = visitor.server._own.feed._listeners
+    for _ in range(20):
+        async with visitor.session.get(f"{visitor.base}/api/events") as answer:
+            await answer.content.readuntil(b":\n\n")
+    await eventually(lambda: not listeners)
+    await asyncio.sleep(0.05)
+    assert caplog.text == ""
 
 
 async def test_an_object_that_cannot_be_read_is_shown_as_far_as_it_can(visitor: Visitor):

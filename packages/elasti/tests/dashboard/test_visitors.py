@@ -22,6 +22,7 @@ from elasti.api.crd import custom_resource_definition
 from elasti.api.names import ELASTISERVICES, GROUP, PLURAL
 from elasti.api.types import ElastiServiceSpec, ScaleTargetRef
 from elasti.dashboard import visitors
+from elasti.dashboard.feed import Feed
 from elasti.dashboard.server import Visit
 from elasti.dashboard.visitors import VisitorServer, Visits, visits_in_cluster
 from kubeloop.client import AlreadyExists, Client
@@ -194,7 +195,7 @@ async def test_without_a_token_nothing_is_answered(visitor: Visitor):
     for value in ("", "Basic abc", "Bearer", "Bearer ", "Bearer \u00e9\udcff"):
         for path in ("/", "/assets/dashboard.js", "/api/events", "/api/services/shop/web"):
             status, text = await visitor.ask("GET", path, Authorization=value)
-            assert (status, "no bearer token" in text) == (401, True)
+            assert (status, "has no bearer token" in text) == (401, True)
     assert await visitor.ask("GET", "/healthz", Host="10.0.0.1", Authorization="") == (200, "ok")
 
 
@@ -243,6 +244,15 @@ async def test_a_namespace_is_a_name(visitor: Visitor):
 # How many visits there are, and for how long
 
 
+class SyncedFeed(Feed):
+    def __init__(self) -> None:
+        pass
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+
+
 class Begun:
     """Visits that are open, by token and namespace."""
 
@@ -255,12 +265,12 @@ class Begun:
     async def begin(self, token: str, namespace: str) -> AsyncIterator[Visit]:
         self.begun += 1
         await asyncio.sleep(0.1)
-        if self.refuse:
+        if self.refuse or token.startswith("garbage"):
             raise Unauthorized(ApiStatus(code=401, message="Unauthorized"))
         self.open.append((token, namespace))
         nothing: Any = None
         try:
-            yield Visit(nothing, nothing)
+            yield Visit(nothing, SyncedFeed())
         finally:
             self.open.remove((token, namespace))
 
@@ -313,6 +323,50 @@ async def test_visits_are_bounded_and_idle_ones_go_first():
         await busy.enter_async_context(visits.of("newer", ""))
         with pytest.raises(ServiceUnavailable, match="too many"):
             await busy.enter_async_context(visits.of("one more", ""))
+
+
+@pytest.mark.virtual_time
+async def test_garbage_tokens_take_no_place_from_visitors():
+    begun = Begun()
+    async with Visits(begun.begin) as visits:
+
+        async def attack(number: int) -> None:
+            for attempt in range(20):
+                with contextlib.suppress(Unauthorized, ServiceUnavailable):
+                    async with visits.of(f"garbage-{number}-{attempt}", ""):
+                        pass
+
+        async def visit(token: str) -> None:
+            for _ in range(25):
+                async with visits.of(token, ""):
+                    await asyncio.sleep(0.01)
+
+        tokens = [f"t{number}" for number in range(visitors.MOST_VISITS - 1)]
+        await asyncio.gather(*map(visit, tokens[:4]))
+        for token in tokens[4:]:
+            await visit(token)
+        opened = begun.open.copy()
+        attacks = [attack(number) for number in range(100)]
+        await asyncio.gather(*attacks, *map(visit, tokens))
+        assert begun.open == opened, "an idle visit was ended for a token that nothing is known of"
+        await visit("a new one")
+
+
+@pytest.mark.virtual_time
+async def test_a_new_visitor_gets_in_beside_slow_garbage():
+    begun = Begun()
+    async with Visits(begun.begin) as visits:
+
+        async def attack(number: int) -> None:
+            with contextlib.suppress(Unauthorized, ServiceUnavailable):
+                async with visits.of(f"garbage-{number}", ""):
+                    pass
+
+        crowd = [asyncio.create_task(attack(number)) for number in range(8)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(1.0), visits.of("a", ""):
+            assert begun.open == [("a", "")]
+        await asyncio.gather(*crowd)
 
 
 @pytest.mark.virtual_time

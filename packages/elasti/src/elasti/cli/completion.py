@@ -1,20 +1,18 @@
 """`elasti completion`: the script for a shell, and what it offers after a Tab.
 
 Contexts come from the kubeconfig, namespaces and ElastiServices from the cluster. A shell waits while this runs, so it ends
-after a second, whatever it is waiting for, and prints no error: the command itself will.
+after a second in any case, and prints no error: the command itself will.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from elasti.cli.options import AccessOptions
-
+from elasti.api.names import ELASTISERVICES
+from elasti.cli.cluster import AccessOptions, config_for
 
 PATIENCE = 1.0
 
@@ -36,11 +34,9 @@ def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Offer the names of ElastiServices that are not on the line yet."""
-    from elasti.cli.elastiservices import RESOURCE
-
     assert param.name is not None
     named = ctx.params.get(param.name) or ()
-    found = _names_in_time(ctx, RESOURCE, ctx.params.get("namespace"))
+    found = _names_in_time(ctx, ELASTISERVICES, ctx.params.get("namespace"))
     return [name for name in found if name.startswith(incomplete) and name not in named]
 
 
@@ -56,8 +52,6 @@ def _names_in_time(ctx: click.Context, resource: str, namespace: str | None) -> 
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
-        from elasti.cli.options import AccessOptions
-
         access = AccessOptions(
             context=ctx.params.get("context"), kubeconfig=ctx.params.get("kubeconfig")
         )
@@ -67,11 +61,10 @@ def _names_in_time(ctx: click.Context, resource: str, namespace: str | None) -> 
 
 
 def names_from(access: AccessOptions, resource: str, namespace: str | None) -> list[str]:
-    """Return the names of objects; none where they cannot be had."""
+    """Return the names of objects; empty if they cannot be read."""
     import asyncio
     import logging
 
-    from elasti.cli.running import config_for
     from kubeloop.client import Client, KubeError, RetryPolicy
     from kubeloop.objects.meta import PartialObjectMetadata
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 import click
 
 from elasti.cli.options import (
-    AccessOptions,
     WholeNumber,
     cluster_options,
     elasti_namespace_option,
@@ -17,8 +17,9 @@ from elasti.cli.options import (
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from elasti.cli.cluster import AccessOptions
     from kubeloop.client import Client
 
 
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
     "--port",
     type=WholeNumber(0, 65535),
     default=0,
-    help="The port, of 127.0.0.1 without --host.  [default: a free one]",
+    help="The port to listen on.  [default: a free one]",
 )
-@click.option("--no-open", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--no-open", is_flag=True, help="Print the address without opening a browser.")
 @click.option(
     "--host",
     "hosts",
     metavar="HOST",
     multiple=True,
-    help="In a pod: serve visitors of this host name, at every address, each with the bearer token that the"
-    " proxy in front sends; may be repeated.",
+    help="In a pod: serve visitors at this host name, each with the bearer token that the proxy in front sends."
+    " Repeat it for more host names.",
 )
 @elasti_namespace_option
 @cluster_options
@@ -50,17 +51,18 @@ def command(
     hosts: tuple[str, ...],
     elasti_namespace: str,
 ) -> None:
-    """Show ElastiServices in a browser: what is wrong first, then all of them, with buttons.
+    """Show ElastiServices in a browser, problems first, with buttons to wake and suspend them.
 
-    The page is served on 127.0.0.1 until Ctrl-C, and does what your kubeconfig lets you do. Its address has a
-    token that lets one browser in, once.
+    The page is served on 127.0.0.1 until Ctrl-C, and can do what your kubeconfig allows. The address works once,
+    in one browser.
 
     \b
     Examples:
       elasti dashboard
       elasti dashboard -n shop --no-open
     """
-    from elasti.cli.running import fast_loop, run_until_interrupted
+    from elasti.cli.programs import fast_loop
+    from elasti.cli.running import run_until_interrupted
 
     async def show() -> None:
         import asyncio
@@ -73,37 +75,58 @@ def command(
             connected(access) as client,
             serving(client, namespace or "", elasti_namespace, port) as url,
         ):
-            announce(url, opens=not no_open)
-            await asyncio.Event().wait()
+            with announced(url, opens=not no_open):
+                await asyncio.Event().wait()
 
     run_until_interrupted(show, loop_factory=fast_loop())
 
 
-def announce(url: str, *, opens: bool) -> None:
-    """Print the address, and open it where there is a browser."""
+@contextlib.contextmanager
+def announced(url: str, *, opens: bool) -> Iterator[None]:
+    """Print the address, and open it if there is a browser.
+
+    Every user of the machine can read a browser's arguments, and the address has a code in it. So the browser opens
+    a file that only this user can read and that sends it on; the file is there during the block. It is in the home
+    directory because browsers in a sandbox do not see others.
+    """
+    import html
+    import pathlib
+    import tempfile
     import webbrowser
 
     echo(f"The dashboard is at {url}")
-    if opens and not webbrowser.open(url):
-        echo("No browser could be opened here; open that address yourself, once.", err=True)
+    if not opens:
+        yield
+        return
+    home = pathlib.Path.home()
+    with tempfile.NamedTemporaryFile(
+        "w",
+        prefix="elasti-dashboard-",
+        suffix=".html",
+        dir=home if os.access(home, os.W_OK) else None,
+    ) as page:
+        page.write(f'<meta http-equiv="refresh" content="0; url={html.escape(url)}">')
+        page.flush()
+        if not webbrowser.open(pathlib.Path(page.name).as_uri()):
+            echo("No browser could be started; open the address yourself. It works once.", err=True)
+        yield
 
 
 @contextlib.asynccontextmanager
 async def serving(
     client: Client, namespace: str, elasti_namespace: str, port: int = 0
 ) -> AsyncIterator[str]:
-    """Serve the page during the block; the value is the address to open. Raises Failure, KubeError."""
+    """Serve the page during the block; yields the address to open. Raises Failure, KubeError."""
     from elasti.cli.elastiservices import ElastiServices, definition_needed
     from elasti.dashboard.feed import Feed
     from elasti.dashboard.server import DashboardServer
     from kubeloop.objects.list_watch import ListOptions
 
-    # A watch would try again without end what is not installed, or not allowed.
+    # A watch would retry forever what is not installed, or not allowed.
     with definition_needed():
         await ElastiServices(client, namespace).resource.list(ListOptions(limit=1))
     feed = Feed(client, namespace, elasti_namespace)
-    context = client.config.source.rpartition("context ")[2]
-    place = f"{context}, {namespace or 'all namespaces'}"
+    place = f"{client.config.context or 'in-cluster'}, {namespace or 'all namespaces'}"
     server = DashboardServer(client, feed, elasti_namespace=elasti_namespace, place=place)
     async with feed.running():
         try:
@@ -116,7 +139,7 @@ async def serving(
 async def _serve_visitors(
     hosts: tuple[str, ...], namespace: str, elasti_namespace: str, port: int
 ) -> None:
-    """Serve those whom a proxy sends, until cancelled. Raises ConfigError outside a pod."""
+    """Serve the visitors that a proxy sends, until cancelled. Raises ConfigError outside a pod."""
     import asyncio
 
     from elasti.dashboard.visitors import VisitorServer, visits_in_cluster

@@ -1,4 +1,4 @@
-"""`elasti dev`: a Kubernetes of one's own, a kubeconfig for it, and what to type next.
+"""`elasti dev`: a local Kubernetes, a kubeconfig for it, and the next commands to type.
 
 The dev cluster is the distribution `devkube`, an extra of ours: what runs in production lacks it.
 """
@@ -6,6 +6,7 @@ The dev cluster is the distribution `devkube`, an extra of ours: what runs in pr
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import importlib.util
 import os
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from devkube.cluster import DevCluster
 
 _START_SECONDS = 60.0
+_CONTEXT = "elasti-dev"
 _OWN_IMAGES = {
     "elasti": ("elasti",),
     OPERATOR: ("elasti", "operator"),
@@ -48,7 +50,7 @@ _OWN_IMAGES = {
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the cluster here over restarts; without it, it is gone when the command ends.",
+    help="Keep the cluster in this directory over restarts; without it, the cluster is lost when the command ends.",
 )
 @click.option(
     "--kubeconfig",
@@ -61,7 +63,7 @@ _OWN_IMAGES = {
     "programs",
     metavar="IMAGE=COMMAND",
     multiple=True,
-    help="What runs for an image where a container names no command; may be repeated.",
+    help="The command for an image, if a container names no command; may be repeated.",
 )
 def command(
     *,
@@ -85,7 +87,8 @@ def command(
     """
     with _collector_off():
         need_devkube("elasti dev")
-        from elasti.cli.running import fast_loop, run_until_interrupted
+        from elasti.cli.programs import fast_loop
+        from elasti.cli.running import run_until_interrupted
 
         entrypoints = read_programs(programs)
         run_until_interrupted(
@@ -101,7 +104,7 @@ def command(
 
 
 def need_devkube(command: str) -> None:
-    """Refuse a command where the dev cluster is not installed. Raises Failure."""
+    """Refuse a command if the dev cluster is not installed. Raises Failure."""
     # Looked up, not imported: an error within devkube is not its absence.
     if importlib.util.find_spec("devkube") is None:
         raise Failure(
@@ -113,7 +116,7 @@ def need_devkube(command: str) -> None:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """What a start makes is there to stay: looking for garbage in it takes a tenth of the time.
+    """Objects made at the start stay: looking for garbage among them takes a tenth of the time.
 
     A cluster that is up turns the collector on; one that does not start leaves it on as well.
     """
@@ -132,7 +135,7 @@ async def _run(
     kubeconfig: Path,
     entrypoints: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Run a cluster until cancelled. Raises ClickException with one line where it cannot."""
+    """Run a cluster until cancelled. Raises ClickException with one line if it cannot start."""
     from devkube import kubeconfig as kubeconfigs
     from devkube.addresses import NoAddresses
     from devkube.cluster import ComponentFailed, DevCluster, PortInUse
@@ -146,12 +149,13 @@ async def _run(
             environment=container_environment(os.environ),
             entrypoints=entrypoints,
         ) as cluster:
-            current = kubeconfigs.write(kubeconfig, cluster.access())
+            access = dataclasses.replace(cluster.access(), name=_CONTEXT)
+            current = kubeconfigs.write(kubeconfig, access)
             await _ready(cluster)
             there = len(cluster.node_names)
             for line in startup_message(cluster.url, there, data_dir, kubeconfig, current=current):
                 echo(line)
-            # What the start left is garbage, or here to stay: not to be scanned again.
+            # Objects left by the start are garbage, or stay: do not scan them again.
             gc.collect()
             gc.freeze()
             gc.enable()
@@ -191,23 +195,22 @@ def read_programs(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def container_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what pods see of the user's environment: where programs are, and the language.
+    """Return the environment of pods: the user's home, language and path, and where Elasti listens.
 
-    The directory of this very Python comes first: what is installed beside Elasti is found.
+    The directory of this Python comes first in the path, so that pods find what is installed beside Elasti.
     """
     kept = {name: environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ") if name in environ}
     own = str(Path(sys.executable).parent)
-    return {**kept, "PATH": os.pathsep.join([own, environ.get("PATH", os.defpath)])}
+    path = os.pathsep.join([own, environ.get("PATH", os.defpath)])
+    return {**kept, "PATH": path, "ELASTI_LISTEN_ADDRESS": "$(POD_IP)"}
 
 
 def startup_message(
     url: str, nodes: int, data_dir: Path | None, kubeconfig: Path, *, current: bool
 ) -> list[str]:
-    """Return what a person needs to know now."""
-    from devkube.apiserver.server import CONTEXT
-
+    """Return the lines that show a user how to reach the cluster."""
     kept = f"kept in {data_dir}" if data_dir else "in memory; --data-dir keeps it"
-    context = "" if current else f" --context {CONTEXT}"
+    context = "" if current else f" --context {_CONTEXT}"
     return [
         f"Kubernetes for development is running at {url}",
         f"({nodes} node{'s' if nodes > 1 else ''}; state {kept}). Not for production.",

@@ -14,7 +14,7 @@ import contextlib
 import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
-from elasti.api.names import API_VERSION, CLI_FIELD_MANAGER, PLURAL
+from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES
 from elasti.api.types import ElastiService
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.running import is_not_installed, not_installed
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
     from kubeloop.objects.patches import Patch
 
 
-RESOURCE = f"{API_VERSION}/{PLURAL}"
 _MOST_NAMES = 8
 
 
 class ElastiServices:
-    """The ElastiServices of one namespace; of all of them where it is empty."""
+    """The ElastiServices of one namespace; of all namespaces if it is empty."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.resource: Resource[ElastiService] = client.resource(
-            RESOURCE, ElastiService, namespace=namespace
+            ELASTISERVICES, ElastiService, namespace=namespace
         )
         self.namespace = namespace
 
@@ -106,17 +105,19 @@ class ElastiServices:
 
 
 def no_such(name: str, namespace: str, others: list[str]) -> str:
-    """Say that there is no such ElastiService, and what there is."""
+    """Return the message for a missing ElastiService, with similar names."""
     near = difflib.get_close_matches(name, others, n=3) or others[:_MOST_NAMES]
     there = (
-        f"; there is {', '.join(near)}" if near else "; -n names another, elasti get -A shows all"
+        f"; it has {', '.join(near)}"
+        if near
+        else "; choose another with -n, or list all with elasti get -A"
     )
     return f"there is no ElastiService {name} in namespace {namespace}{there}"
 
 
 @contextlib.contextmanager
 def definition_needed() -> Iterator[None]:
-    """Turn the 404 of a server without our definition into the failure that says so."""
+    """Turn the 404 of a server without our definition into its own failure."""
     try:
         yield
     except NotFound as error:
@@ -126,36 +127,36 @@ def definition_needed() -> Iterator[None]:
 
 
 PERMANENT_ERRORS = (Forbidden, Unauthorized, NotFound)
-"""What does not pass by itself."""
+"""Problems that do not pass by themselves."""
 
 
 class ElastiServiceChange(NamedTuple):
-    """What an ElastiService is now, or was when it was deleted."""
+    """An ElastiService in its present state, or its last one if it was deleted."""
 
     es: ElastiService
     deleted: bool
 
 
 class ElastiServiceWatch:
-    """Changes, in their order; made by `following`."""
+    """Changes, in their order; made by `watch_elastiservices`."""
 
     def __init__(self) -> None:
         self._changes: asyncio.Queue[ElastiServiceChange | Exception] = asyncio.Queue()
 
     async def next(self) -> ElastiServiceChange:
-        """Wait for the next change. Raises KubeError where there cannot be one."""
+        """Wait for the next change. Raises KubeError if the watch cannot continue."""
         change = await self._changes.get()
         if isinstance(change, Exception):
             raise change
         return change
 
     def on_event(self, note: Notification[ElastiService]) -> None:
-        """Take in what the informer says."""
+        """Queue a notification of the informer."""
         obj = note.new if isinstance(note, Updated) else note.obj
         self._changes.put_nowait(ElastiServiceChange(obj, isinstance(note, Deleted)))
 
     def on_error(self, error: Exception) -> None:
-        """Take in what went wrong, where it will not pass by itself."""
+        """End the wait for an error that does not pass by itself."""
         if isinstance(error.__cause__, PERMANENT_ERRORS):
             self._changes.put_nowait(error.__cause__)
 
@@ -168,7 +169,7 @@ async def watch_elastiservices(
     factory = SharedInformerFactory(client, namespace=namespace)
     only = f"metadata.name={name}" if name else ""
     informer = factory.informer(
-        RESOURCE, ElastiService, label_selector=selector, field_selector=only
+        ELASTISERVICES, ElastiService, label_selector=selector, field_selector=only
     )
     followed = ElastiServiceWatch()
     informer.set_error_handler(followed.on_error)

@@ -1,20 +1,21 @@
 """`elasti enable`: from a workload to a Service that may sleep, in one command.
 
-It finds the Service by its selector and the autoscaler by its target, writes the ElastiService, and says what
-it decided and why. What is ambiguous is answered with the choices, and an ElastiService that is there is
-never changed. Whether the installation has triggers of its own is the operator's to know: it reports.
+It finds the Service by its selector and the autoscaler by its target, creates the ElastiService, and prints each
+decision with its reason. If a decision is ambiguous, it lists the choices. It never changes an existing ElastiService.
+The operator reports whether the installation has default triggers.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasti.api.names import ELASTISERVICES
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import AccessOptions, cluster_options, namespace_option, timeout_option
+from elasti.cli.options import cluster_options, namespace_option, timeout_option
 from elasti.cli.options import name as object_name
 from elasti.cli.rendering import duration, echo, render
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
+    from elasti.operator.enrolment.finder import WorkloadRef
     from kubeloop.client import Client
     from kubeloop.objects.core import Service
     from kubeloop.objects.meta import JsonObject
@@ -31,33 +34,18 @@ _KINDS = {
     "StatefulSet": ("statefulset", "statefulsets", "statefulsets.apps", "statefulset.apps", "sts"),
 }
 _LONGEST = 604_800
-_AUTOSCALERS = (
-    ("hpa", "autoscaling/v2/horizontalpodautoscalers"),
-    ("keda", "keda.sh/v1alpha1/scaledobjects"),
-)
 
 
-class WorkloadRef(NamedTuple):
-    """What is to sleep."""
+def _workload(_ctx: click.Context, _param: click.Parameter, text: str | None) -> WorkloadRef | None:
+    if text is None:
+        return None
+    from elasti.operator.enrolment.finder import WorkloadRef
 
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind.lower()}/{self.name}"
-
-    @property
-    def resource(self) -> str:
-        """Its resource."""
-        return f"apps/v1/{self.kind.lower()}s"
-
-
-def _workload(_ctx: click.Context, _param: click.Parameter, text: str) -> WorkloadRef:
     word, slash, rest = text.partition("/")
     for kind, words in _KINDS.items():
         if slash and word.lower() in words:
             return WorkloadRef(kind, object_name(rest))
-    raise click.BadParameter(f"{text!r} is no workload; write deployment/web or statefulset/web")
+    raise click.BadParameter(f"{text!r} is not a workload; write deployment/web or statefulset/web")
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
@@ -74,43 +62,92 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
     return seconds
 
 
+def _names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str]:
+    return [object_name(name) for name in text.split(",")] if text else []
+
+
 @click.command("enable")
-@click.argument("workload", metavar="KIND/NAME", callback=_workload)
+@click.argument("workload", metavar="KIND/NAME", required=False, callback=_workload)
 @namespace_option()
 @click.option(
     "--after",
     metavar="DURATION",
     callback=_seconds,
-    help="Let it sleep after so long without use, such as 15m, which is the default.",
+    help="Let it sleep after this long without use.  [default: 15m]",
 )
 @click.option(
     "--service",
     metavar="NAME",
     type=object_name,
-    help="The Service whose traffic wakes it, where several lead to it.",
+    help="The Service whose traffic wakes it, if several select its pods.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Let the server check it, print it, and change nothing."
+    "--with",
+    "needs",
+    metavar="NAME,...",
+    callback=_names,
+    help="What belongs to it, such as postgres,worker. An ElastiService wakes before it and does not sleep before it;"
+    " a Deployment or StatefulSet without a Service sleeps and wakes with it.",
+)
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Only observe it: report what Elasti would do, without scaling.",
+)
+@click.option(
+    "--observed",
+    is_flag=True,
+    help="Instead of a workload: enable sleep for every observed ElastiService whose verdict is Recommended.",
+)
+@click.option(
+    "-l",
+    "--selector",
+    default="",
+    help="With --observed, those with these labels, such as team=shop.",
+)
+@click.option("--yes", is_flag=True, help="With --observed, do not ask.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print the ElastiService, checked by the server, and change nothing.",
 )
 @timeout_option(10.0, "How long to wait for the operator's first report")
 @cluster_options
-def command(*, workload: WorkloadRef, access: AccessOptions, **options: Any) -> None:
+def command(*, workload: WorkloadRef | None, access: AccessOptions, **options: Any) -> None:
     """Let a Deployment or StatefulSet sleep while it is not used.
 
-    The Service is the one whose selector matches the workload's pods; where several do, they are listed, and
-    --service names one. An HPA or ScaledObject of the workload is named as its autoscaler. The result is an
-    ElastiService of the workload's name; one that is there is not changed. Its triggers are left out, which
-    means those of the installation; where it has none, what to add is printed.
+    The Service is the one whose selector matches the workload's pods. If several match, they are listed; choose one
+    with --service. An HPA or ScaledObject of the workload becomes its autoscaler. The ElastiService has the
+    workload's name; an existing one is not changed. It leaves out triggers, which means those of the
+    installation. If the installation has no triggers, the command prints how to add one.
 
     \b
     Examples:
       elasti enable deployment/web
       elasti enable statefulset/db -n shop --after 1h
+      elasti enable deployment/api -n shop --with db,worker --dry-run
       elasti enable deployment/web --dry-run > web.yaml
+      elasti enable deployment/web --observe
+      elasti enable --observed -l team=shop
     """
+    from elasti.cli.enable_observed import enable_observed
     from elasti.cli.running import run_to_end
 
-    run_to_end(lambda: _enable(workload, access, **options))
+    observed, selector, yes = (options.pop(name) for name in ("observed", "selector", "yes"))
+    if (workload is not None) == observed:
+        raise click.UsageError("give a workload such as deployment/web, or --observed")
+    if observed:
+        where, dry_run = options["namespace"], options["dry_run"]
+        run_to_end(
+            lambda: enable_observed(
+                access, namespace=where, selector=selector, yes=yes, dry_run=dry_run
+            )
+        )
+    elif selector or yes:
+        raise click.UsageError("-l and --yes need --observed")
+    else:
+        assert workload is not None
+        run_to_end(lambda: _enable(workload, access, **options))
 
 
 async def _enable(
@@ -120,13 +157,16 @@ async def _enable(
     namespace: str | None,
     after: int | None,
     service: str | None,
+    needs: list[str],
+    observe: bool,
     dry_run: bool,
     timeout: float,
 ) -> None:
-    """Write the ElastiService. Raises Failure and KubeError."""
+    """Create the ElastiService. Raises Failure and KubeError."""
     from elasti.api.defaults import COOLDOWN
     from elasti.api.names import CLI_FIELD_MANAGER
-    from elasti.cli.elastiservices import RESOURCE, ElastiServices
+    from elasti.api.observed import policy_patch
+    from elasti.cli.elastiservices import ElastiServices
     from elasti.cli.running import connected
     from kubeloop.client.errors import NotFound
     from kubeloop.objects.core import SERVICES, Service
@@ -137,25 +177,28 @@ async def _enable(
         try:
             found = await client.resource(workload.resource).get(workload.name, namespace=where)
         except NotFound:
-            message = f"there is no {workload} in namespace {where}; -n names another"
+            message = f"there is no {workload} in namespace {where}; choose another with -n"
             raise Failure(ExitCode.NOT_FOUND, message) from None
         labels = found["spec"]["template"]["metadata"].get("labels") or {}
-        listed = client.resource(SERVICES, Service).items(namespace=where)
+        services = await client.resource(SERVICES, Service).items(namespace=where).to_list()
         refs = ((es.spec.scale_target_ref, es.spec.service) for es in present)
         known = (of for ref, of in refs if (ref.kind, ref.name) == workload)
         named = service or next(known, None)
-        chosen, why = choose_service(
-            workload, labels, [item async for item in listed], named, namespace=where
-        )
+        chosen, why = choose_service(workload, labels, services, named, namespace=where)
         if there := already_there(workload, chosen, present, after, namespace=where):
             echo(there)
             return
         echo(f"Service {chosen}: {why}", err=True)
         autoscaler = await _autoscaler(client, where, workload)
         cooldown = COOLDOWN if after is None else after
-        echo(f"cooldown {duration(cooldown)}: it may sleep after so long without use", err=True)
-        body = _elastiservice(workload, where, chosen, cooldown, autoscaler)
-        await client.resource(RESOURCE).create(
+        echo(f"cooldown {duration(cooldown)}: it may sleep after this long without use", err=True)
+        apart = await _apart(client, where, needs, {es.metadata.name for es in present}, services)
+        body = _elastiservice(
+            workload, where, chosen, cooldown, autoscaler, needs=needs, workers=apart
+        )
+        if observe:
+            body["spec"] |= policy_patch(observe=True)["spec"]
+        await client.resource(ELASTISERVICES).create(
             body, namespace=where, field_manager=CLI_FIELD_MANAGER, dry_run=dry_run
         )
         if dry_run:
@@ -174,13 +217,10 @@ def choose_service(
     *,
     namespace: str,
 ) -> tuple[str, str]:
-    """Return the name of the Service that leads to a workload, and why that one. Raises Failure."""
-    from elasti.api.names import PRIVATE_LABEL
-    from elasti.operator.report.conditions import refusal, service_findings
+    """Return the name of the Service that selects a workload's pods, and the reason. Raises Failure."""
+    from elasti.operator.enrolment.finder import is_private, services_of
 
-    public = [s for s in services if PRIVATE_LABEL not in (s.metadata.labels or {})]
-    leading = [s for s in public if s.spec.selector and s.selects(labels)]
-    refused = {s.metadata.name: refusal(service_findings(s)) for s in leading}
+    refused = services_of(labels, services)
     usable = [name for name, finding in refused.items() if finding is None]
     problems = "".join(f"\n  {finding.message}" for finding in refused.values() if finding)
     if named is not None:
@@ -196,7 +236,9 @@ def choose_service(
         )
     if len(usable) == 1:
         others = f"; not usable:{problems}" if problems else ""
-        return usable[0], f"it alone selects the pods of {workload} ({_pairs(labels)}){others}"
+        return usable[
+            0
+        ], f"the only Service that selects the pods of {workload} ({_pairs(labels)}){others}"
     if usable:
         base = f"elasti enable {workload} -n {namespace} --service"
         raise Failure(
@@ -211,11 +253,11 @@ def choose_service(
     raise Failure(
         ExitCode.NOT_FOUND,
         f"no Service in namespace {namespace} selects the pods of {workload} ({_pairs(labels)})",
-        remedy=f"Make one: kubectl expose {workload} -n {namespace} --port=80 --target-port=<the pods' port>"
+        remedy=f"Create one: kubectl expose {workload} -n {namespace} --port=80 --target-port=<the pods' port>"
         + "".join(
             f"\n  Service {s.metadata.name} selects {_pairs(s.spec.selector)}"
-            for s in public
-            if s.spec.selector
+            for s in services
+            if s.spec.selector and not is_private(s)
         ),
     )
 
@@ -232,30 +274,28 @@ def already_there(
     *,
     namespace: str,
 ) -> str:
-    """Return what to say where the ElastiService is there already; "" where it is not.
+    """Return a message if the same ElastiService exists already, else "".
 
-    Raises Failure where one is there that is another.
+    Raises Failure if a different one exists.
     """
-    from elasti.api.defaults import cooldown_of
-
     for es in present:
         name, ref = es.metadata.name, es.spec.scale_target_ref
         same = (ref.kind, ref.name, es.spec.service) == (*workload, service)
-        if same and after in (None, round(cooldown_of(es.spec))):
-            return f"elastiservice/{name} is there already, for {workload} and Service {service}"
+        if same and after in (None, round(es.spec.cooldown)):
+            return f"elastiservice/{name} exists already, for {workload} and Service {service}"
         if same:
             patch = shlex.quote(json.dumps({"spec": {"cooldownPeriod": after}}))
             raise Failure(
                 ExitCode.FAILED,
-                f"ElastiService {name} is there already, with a cooldown of"
-                f" {duration(cooldown_of(es.spec))}; it is not changed",
+                f"ElastiService {name} exists already, with a cooldown of"
+                f" {duration(es.spec.cooldown)}; it is not changed",
                 remedy="To change it: kubectl patch elastiservice"
                 f" {name} -n {namespace} --type merge -p {patch}",
             )
         if name == workload.name or es.spec.service == service:
             raise Failure(
                 ExitCode.FAILED,
-                f"ElastiService {name} is there already, for {ref.kind.lower()}/{ref.name} and Service"
+                f"ElastiService {name} exists already, for {ref.kind.lower()}/{ref.name} and Service"
                 f" {es.spec.service}; it is not changed",
                 remedy=f"See it: elasti describe {name} -n {namespace}",
             )
@@ -263,28 +303,62 @@ def already_there(
 
 
 async def _autoscaler(client: Client, namespace: str, workload: WorkloadRef) -> JsonObject | None:
-    """Return what owns the workload's replicas, as the ElastiService names it. Raises KubeError."""
-    from kubeloop.client.errors import Forbidden, NotFound
+    """Return the workload's autoscaler, in the form of the spec. Raises KubeError."""
+    from elasti.operator.enrolment.finder import autoscalers_in
 
-    for kind, resource in _AUTOSCALERS:
-        try:
-            items = [item async for item in client.resource(resource).items(namespace=namespace)]
-        except NotFound:
-            continue  # not installed
-        except Forbidden:
-            echo(f"autoscaler: {resource} may not be listed; name one in spec.autoscaler", err=True)
+    def forbidden(resource: str) -> None:
+        echo(f"autoscaler: {resource} may not be listed; name one in spec.autoscaler", err=True)
+
+    if (found := (await autoscalers_in(client, namespace, forbidden)).get(workload)) is not None:
+        echo(f"autoscaler {found['type']}/{found['name']}: it scales {workload}", err=True)
+    return found
+
+
+async def _apart(
+    client: Client,
+    namespace: str,
+    names: Sequence[str],
+    known: set[str],
+    services: Sequence[Service],
+) -> list[WorkloadRef]:
+    """Return the names that are workloads instead of ElastiServices. Raises Failure and KubeError."""
+    from elasti.operator.enrolment.finder import KINDS, WorkloadRef
+    from kubeloop.client.errors import NotFound
+
+    workers = []
+    for name in names:
+        if name in known:
+            echo(f"{name}: an ElastiService, which wakes before it (dependsOn)", err=True)
             continue
-        for item in items:
-            ref = item["spec"].get("scaleTargetRef") or {}
-            # KEDA's own HPA is KEDA's to keep.
-            owners = item["metadata"].get("ownerReferences") or ()
-            if any(owner.get("kind") == "ScaledObject" for owner in owners):
+        for one in (WorkloadRef(kind, name) for kind in KINDS):
+            try:
+                found = await client.resource(one.resource).get(name, namespace=namespace)
+            except NotFound:
                 continue
-            if (ref.get("kind", "Deployment"), ref.get("name")) == workload:
-                name = item["metadata"]["name"]
-                echo(f"autoscaler {kind}/{name}: it scales {workload}", err=True)
-                return {"type": kind, "name": name}
-    return None
+            labels = found["spec"]["template"]["metadata"].get("labels") or {}
+            if (service := _served_by(services, labels)) is not None:
+                raise Failure(
+                    ExitCode.FAILED,
+                    f"--with names {name}, which Service {service} leads to: its connections would be refused"
+                    " while it sleeps",
+                    remedy=f"Enable it first: elasti enable {one} -n {namespace}",
+                )
+            echo(f"{one}: without a Service, so it sleeps and wakes with it (targets)", err=True)
+            workers.append(one)
+            break
+        else:
+            raise Failure(
+                ExitCode.NOT_FOUND,
+                f"--with names {name}, and namespace {namespace} has no ElastiService, Deployment or"
+                " StatefulSet of that name",
+            )
+    return workers
+
+
+def _served_by(services: Sequence[Service], labels: dict[str, str]) -> str | None:
+    from elasti.operator.enrolment.finder import leads_to
+
+    return next((s.metadata.name for s in services if leads_to(s, labels)), None)
 
 
 def _elastiservice(
@@ -293,6 +367,9 @@ def _elastiservice(
     service: str,
     cooldown: int,
     autoscaler: JsonObject | None,
+    *,
+    needs: Sequence[str] = (),
+    workers: Sequence[WorkloadRef] = (),
 ) -> JsonObject:
     from elasti.api.names import API_VERSION, KIND
 
@@ -300,15 +377,23 @@ def _elastiservice(
     spec: JsonObject = {"service": service, "scaleTargetRef": target, "cooldownPeriod": cooldown}
     if autoscaler is not None:
         spec["autoscaler"] = autoscaler
+    named = {one.name for one in workers}
+    if needed := [{"name": name} for name in needs if name not in named]:
+        spec["dependsOn"] = needed
+    if workers:
+        spec["targets"] = [
+            {"apiVersion": "apps/v1", "kind": one.kind, "name": one.name} for one in workers
+        ]
     metadata = {"name": workload.name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
 async def _report(client: Client, namespace: str, name: str, timeout: float) -> None:
-    """Say what the operator makes of it. Raises Failure and KubeError."""
+    """Print the operator's first report. Raises Failure and KubeError."""
     import asyncio
 
     from elasti.api.conditions import READY, TRIGGERS_HEALTHY, Reason
+    from elasti.api.triggers.registry import self_sufficient_type
     from elasti.cli.elastiservices import watch_elastiservices
 
     try:
@@ -328,14 +413,12 @@ async def _report(client: Client, namespace: str, name: str, timeout: float) -> 
             f"{name} cannot sleep: {found[READY].message}",
             remedy=f"See more: elasti describe {name} -n {namespace}",
         )
-    if found[TRIGGERS_HEALTHY].reason == Reason.NO_TRIGGERS:
-        patch = shlex.quote(json.dumps({"spec": {"triggers": [{"type": "traffic"}]}}))
+    if found[TRIGGERS_HEALTHY].reason in (Reason.NO_TRIGGERS, Reason.NO_DEFAULT_TRIGGERS):
+        patch = shlex.quote(json.dumps({"spec": {"triggers": [{"type": self_sufficient_type()}]}}))
         echo(
             "It does not sleep by itself yet: the installation has no default triggers, so nothing shows"
-            " that it is idle.\nOne that needs nothing else (the guide lists all):\n"
+            " that it is idle.\nAdd a trigger. This one needs nothing else (the guide lists all):\n"
             f"  kubectl patch elastiservice {name} -n {namespace} --type merge -p {patch}"
         )
         return
-    echo(
-        f"It is watched from now on; elasti describe {name} -n {namespace} says what keeps it awake"
-    )
+    echo(f"Elasti watches it now; elasti describe {name} -n {namespace} shows what keeps it awake")

@@ -25,10 +25,10 @@ class ExitCode(enum.IntEnum):
 
 
 class Failure(click.ClickException):
-    """An end that a person can act on: what is wrong, the remedy, and no traceback."""
+    """An error that a person can act on: a message and a remedy, without a traceback."""
 
     def __init__(self, code: ExitCode, message: str, *, remedy: str = "") -> None:
-        # It may quote the cluster, where others write.
+        # It may quote objects of the cluster, which others write.
         super().__init__(one_line(message))
         self.code = code
         self.remedy = remedy
@@ -46,6 +46,6 @@ class Failure(click.ClickException):
 
 
 def os_error_message(error: OSError) -> str:
-    """Return an operating system's error for a person: what, and about which file."""
+    """Return the message of an operating system's error, with its file."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}" if error.filename else words

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.api.names import NAMESPACE
+from elasti.api.names import GROUP, NAMESPACE
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
@@ -16,19 +16,33 @@ from elasti.cli.options import (
     namespace_option,
     output_option,
 )
-from elasti.cli.rendering import echo, fitted, line, render, render_line, table, widths
+from elasti.cli.rendering import (
+    NOTHING,
+    ago,
+    duration,
+    echo,
+    fitted,
+    line,
+    render,
+    render_line,
+    table,
+    widths,
+    with_time_left,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elasti.api.view import ElastiServiceRow
+    from elasti.cli.cluster import AccessOptions
     from elasti.cli.elastiservices import ElastiServiceChange
     from elasti.cli.exits import Failure
-    from elasti.cli.options import AccessOptions
     from elasti.dashboard.live import HeldCounts
     from kubeloop.client import Client
 
 _TABLES = ("table", "wide")
+HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
+WIDE = ("READY", "COOLDOWN", "TRIGGERS")
 
 
 @click.command("get")
@@ -39,16 +53,18 @@ _TABLES = ("table", "wide")
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
 @output_option("table", "wide", "json", "yaml", "name")
-@click.option("-w", "--watch", is_flag=True, help="Go on and print what changes, until Ctrl-C.")
+@click.option(
+    "-w", "--watch", is_flag=True, help="Keep running and print each change, until Ctrl-C."
+)
 @elasti_namespace_option
 @cluster_options
 def command(*, watch: bool, access: AccessOptions, **options: Any) -> None:
     """Show ElastiServices: state, target, held connections, last wake, why not asleep.
 
-    HELD is asked of the resolvers through the API server's proxy to pods, which needs the right `get
-    pods/proxy` in Elasti's namespace; where one of them cannot be reached it is `-`, and a line on
-    standard error says why. So are what triggers show now (-o wide, json, yaml), of the operator that leads.
-    Everything else is what the operator reports in status.
+    HELD comes from the resolvers, through the API server's proxy to pods, which needs the right `get pods/proxy`
+    in Elasti's namespace. If a resolver cannot be reached, HELD is `-` and a line on standard error says why. The
+    current values of triggers (-o wide, json, yaml) come from the leading operator in the same way. Everything
+    else comes from status.
 
     \b
     Examples:
@@ -70,7 +86,7 @@ def command(*, watch: bool, access: AccessOptions, **options: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GetQuery:
-    """What is asked for, and in which form."""
+    """The selection, and the output format."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
@@ -89,7 +105,7 @@ class GetQuery:
 
 
 async def show(access: AccessOptions, query: GetQuery) -> None:
-    """Print what there is. Raises Failure."""
+    """Print the ElastiServices. Raises Failure."""
     from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices
     from elasti.cli.running import connected
@@ -114,7 +130,7 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
 
 
 async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
-    """Print what there is, and then every change, until cancelled. Raises Failure."""
+    """Print the ElastiServices, then every change, until cancelled. Raises Failure."""
     from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices, watch_elastiservices
     from elasti.cli.running import connected
@@ -150,39 +166,34 @@ def _changed(change: ElastiServiceChange, held: HeldCounts) -> ElastiServiceRow:
 
 
 def listed(rows: Sequence[ElastiServiceRow], query: GetQuery, now: dt.datetime) -> str:
-    """Return rows in the form that is wanted."""
-    from elasti.cli import view
-
+    """Return rows in the output format of the query."""
     match query.output:
         case "json" | "yaml":
             return render([row.to_json() for row in rows], query.output)
         case "name":
-            return "".join(f"{view.full_name(row)}\n" for row in rows)
+            return "".join(f"{full_name(row)}\n" for row in rows)
         case _:
             form = {"wide": query.output == "wide", "everywhere": query.everywhere}
-            shown = table(view.heads(**form), [view.cells(row, now, **form) for row in rows])
+            shown = table(heads(**form), [cells(row, now, **form) for row in rows])
             return "".join(f"{fitted(text)}\n" for text in shown.splitlines())
 
 
 class RowPrinter:
-    """Prints rows below each other; one that did not change is not printed again."""
+    """Prints each row when it changes, below the others."""
 
     def __init__(self, query: GetQuery, rows: Sequence[ElastiServiceRow]) -> None:
-        from elasti.cli import view
-
-        self._view = view
         self._query = query
         self._form = {"wide": query.output == "wide", "everywhere": query.everywhere}
-        heads = view.heads(**self._form)
-        self._widths = widths([heads, *(view.cells(row, _now(), **self._form) for row in rows)])
+        head = heads(**self._form)
+        self._widths = widths([head, *(cells(row, _now(), **self._form) for row in rows)])
         self._shown: dict[tuple[str, str], ElastiServiceRow] = {}
         if query.output in _TABLES:
-            echo(fitted(line(heads, self._widths)))
+            echo(fitted(line(head, self._widths)))
         for row in rows:
             self.show(row)
 
     def show(self, row: ElastiServiceRow) -> None:
-        """Print a row, if it differs from what was printed of it before."""
+        """Print a row if it changed since it was last printed."""
         key = (row.namespace, row.name)
         if self._shown.get(key) == row:
             return
@@ -191,10 +202,9 @@ class RowPrinter:
             case "json" | "yaml":
                 echo(render_line(row.to_json(), self._query.output), nl=False)
             case "name":
-                echo(self._view.full_name(row))
+                echo(full_name(row))
             case _:
-                cells = self._view.cells(row, _now(), **self._form)
-                echo(fitted(line(cells, self._widths)))
+                echo(fitted(line(cells(row, _now(), **self._form), self._widths)))
 
 
 def _raise_first(missing: list[Failure]) -> None:
@@ -206,8 +216,42 @@ def _raise_first(missing: list[Failure]) -> None:
 
 def _report_unknown(held: HeldCounts) -> None:
     if held.counts is None and held.why:
-        echo(f"HELD is not known: {held.why}", err=True)
+        echo(f"HELD is unknown: {held.why}", err=True)
 
 
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
+
+
+# The table
+
+
+def heads(*, wide: bool, everywhere: bool) -> tuple[str, ...]:
+    """Return the heads of the table; why comes last, since it is the longest."""
+    shown = (*HEADS[:-1], *WIDE, HEADS[-1]) if wide else HEADS
+    return ("NAMESPACE", *shown) if everywhere else shown
+
+
+def cells(
+    row: ElastiServiceRow, now: dt.datetime, *, wide: bool, everywhere: bool
+) -> tuple[str, ...]:
+    """Return one row of the table."""
+    values = ", ".join(f"{row.values[index]:g}" for index in sorted(row.values))
+    more = (row.ready or NOTHING, duration(row.cooldown), values or NOTHING)
+    shown = (
+        row.name,
+        row.service,
+        row.state or NOTHING,
+        row.target,
+        NOTHING if row.replicas is None else str(row.replicas),
+        NOTHING if row.held is None else str(row.held),
+        ago(row.last_wake, now),
+        *(more if wide else ()),
+        with_time_left(row.why, now) or NOTHING,
+    )
+    return (row.namespace, *shown) if everywhere else shown
+
+
+def full_name(row: ElastiServiceRow) -> str:
+    """Return the name as kubectl's `-o name` writes it."""
+    return f"elastiservice.{GROUP}/{row.name}"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.cli.options import AccessOptions, Number, cluster_options, namespace_option
+from elasti.cli.options import Number, cluster_options, namespace_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
     from kubeloop.informer import Notification
     from kubeloop.objects.meta import PartialObjectMetadata
 
@@ -30,20 +31,20 @@ _SYNC_TIMEOUT = 60.0
     type=Number(min=0),
     default=30.0,
     show_default=True,
-    help="Repeat every object so often, in seconds; 0 never.",
+    help="Resync interval in seconds; 0 disables it.",
 )
 @click.option(
     "--period",
     type=Number(min=0),
     default=10.0,
     show_default=True,
-    help="Say `run` so often, in seconds; 0 never.",
+    help="Interval between `run` lines in seconds; 0 disables them.",
 )
 @cluster_options
 def command(**options: Any) -> None:
     """Print what an informer of kubeloop sees of RESOURCE, until Ctrl-C: which handler is called when.
 
-    It shows the library at work; to follow objects, `kubectl get -w` tells more.
+    It shows the library at work; to follow objects, `kubectl get -w` shows more.
 
     RESOURCE is what kubectl takes: a plural, a singular, a short name, or with its group
     (deployments.apps).

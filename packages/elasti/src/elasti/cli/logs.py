@@ -1,9 +1,9 @@
 """Logs of the programs: one JSON object a line, ours and the libraries' alike; at a terminal, text.
 
-Libraries log through the standard library, so that their users choose; the programs log events
-with key-value pairs, through structlog. Both end in one formatter. Whatever it is, nothing that looks
-like a credential leaves: values under telling names, bearer and basic authorizations, JSON Web Tokens,
-and user information in URLs are replaced, in messages, values and tracebacks.
+Libraries log through the standard library, so that their users choose; the programs log events with
+key-value pairs, through structlog. Both end in one formatter. Whatever it is, nothing that looks
+like a credential leaves: values under names of secrets, bearer and basic authorizations, JSON Web
+Tokens, and user information in URLs are replaced, in messages, values and tracebacks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SECRETS = re.compile(
 def configure(*, level: str = "info", pretty: bool | None = None) -> None:
     """Set up logging for the whole process; call once, at its edge.
 
-    `pretty`: text for a person instead of JSON; by default where the output is a terminal.
+    `pretty`: text for a person instead of JSON; by default if the output is a terminal.
     """
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -37,32 +37,34 @@ class _Entry(NamedTuple):
     attribute: str = "command"
 
 
-# The help texts stand here, so that `elasti --help` loads no command at all.
+# The help texts are here, so that `elasti --help` loads no command.
 _SECTIONS = {
     "ElastiServices": {
         "enable": _Entry("enable", "Let a Deployment or StatefulSet sleep."),
+        "enrolled": _Entry("enrolled", "Show which labelled Services are enrolled, and why."),
         "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
         "describe": _Entry("describe", "Describe one ElastiService, with advice."),
-        "dashboard": _Entry("dashboard", "Show them in a browser, with buttons."),
-        "report": _Entry("report", "Report what sleep has released."),
+        "schedule": _Entry("schedule", "Show the next changes of a schedule."),
+        "dashboard": _Entry("dashboard", "Show ElastiServices in a browser."),
+        "report": _Entry("report", "Report the capacity that sleep has released."),
         "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
         "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),
-        "suspend": _Entry("wake", "Wake targets, and leave them alone from then on.", "suspend"),
+        "suspend": _Entry("wake", "Wake targets, then leave them alone.", "suspend"),
         "resume": _Entry("wake", "Let targets sleep again.", "resume"),
     },
     "A cluster": {
         "install": _Entry("install", "Install or upgrade Elasti in a cluster."),
-        "doctor": _Entry("doctor", "Examine a cluster: can Elasti work on it?"),
-        "manifests": _Entry("manifests", "Print what `elasti install` applies.", "manifests"),
-        "crd": _Entry("manifests", "Print the CustomResourceDefinition.", "crd"),
-        "uninstall": _Entry("uninstall", "Remove Elasti, with every target awake."),
+        "doctor": _Entry("doctor", "Check whether Elasti works on a cluster."),
+        "manifests": _Entry("offline", "Print what `elasti install` applies.", "manifests"),
+        "crd": _Entry("offline", "Print the CustomResourceDefinition.", "crd"),
+        "uninstall": _Entry("uninstall", "Wake every target, then remove Elasti."),
     },
     "On this machine": {
         "demo": _Entry("demo", "Show the whole loop in a cluster of its own."),
         "dev": _Entry("dev", "Run a development cluster on this machine."),
-        "informer": _Entry("informer", "Print what an informer of kubeloop sees."),
-        "completion": _Entry("completion", "Print a script that completes commands."),
-        "version": _Entry("version", "Print the version."),
+        "informer": _Entry("informer", "Print the changes that a kubeloop informer sees."),
+        "completion": _Entry("completion", "Print a shell completion script."),
+        "version": _Entry("offline", "Print the version.", "version"),
     },
     "The programs of an installation": {
         "operator": _Entry("operator", "Run the operator: sleep, wake, switch traffic."),
@@ -90,7 +92,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; one that is not there is answered with the nearest. Raises UsageError."""
+        """Find the command; suggest the nearest for an unknown one. Raises UsageError."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -99,7 +101,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read what is before the command; the options of commands are not. Raises UsageError."""
+        """Read the options before the command, and explain those that belong after it. Raises UsageError."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -107,16 +109,16 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.format_message()} {hint}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""
+        """Run a command; an early Ctrl-C and errors of the system end without a traceback."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # the reader has gone, as after `| head`: click ends without a word
+                raise  # the reader has gone, as after `| head`: click ends silently
             taken = error.errno == errno.EADDRINUSE
-            remedy = "Another program has that port: choose one, see --help." if taken else ""
+            remedy = "Another program uses that port; choose another, see --help." if taken else ""
             raise Failure(ExitCode.FAILED, os_error_message(error), remedy=remedy) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -127,7 +129,7 @@ class LazyGroup(click.Group):
 
 
 def _suit_the_terminal(ctx: click.Context) -> None:
-    """Write no colours where none are wanted, and no traceback where a letter cannot be shown."""
+    """Write no colours if they are unwanted, and no traceback if a character cannot be shown."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         ctx.color = False
     for stream in (sys.stdout, sys.stderr):

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
-from elasti.cli.options import WholeNumber, load_structlog, log_options
+from elasti.cli.options import WholeNumber, log_options
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from elasti.operator.settings import OperatorSettings
 
 
 _LAST_PORT = 65535
@@ -34,7 +32,7 @@ _WITH_VALUE = (
 
 
 def bind_address(text: str) -> int:
-    """Return the port of an address as Go programs write it; `0` is none. Raises BadParameter."""
+    """Return the port of an address as Go programs write it; `0` means no port. Raises BadParameter."""
     _, colon, port = text.rpartition(":")
     if port.isdecimal() and int(port) <= _LAST_PORT and (colon or port == "0"):
         return int(port)
@@ -62,6 +60,15 @@ def _key(flag: str) -> str:
     return "go" + flag.replace("-", "_")
 
 
+def _notify_url(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    from elasti.operator.settings import parse_notify_url
+
+    try:
+        return parse_notify_url(text) if text is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command("operator")
 @click.option(
     "--watch-namespace",
@@ -83,19 +90,28 @@ def _key(flag: str) -> str:
     "--health-probe-port",
     "health_port",
     type=WholeNumber(0, 65535),
-    help=f"Where /healthz and /readyz are served too; {HEALTH_PORT} by default, 0 for nowhere.",
+    help=f"Where /healthz and /readyz are served too; {HEALTH_PORT} by default; 0 disables it.",
 )
 @click.option(
     "--health-probe-bind-address",
     "health_address",
     type=bind_address,
     metavar="ADDRESS",
-    help=f"The same as KubeElasti writes it: `:{HEALTH_PORT}`, or `0` for nowhere.",
+    help=f"The same as KubeElasti writes it: `:{HEALTH_PORT}`, or `0`, which disables it.",
 )
 @click.option(
     "--authenticate/--no-authenticate",
     default=None,
     help="Whether callers must send a ServiceAccount token. [env: ELASTI_AUTHENTICATE]",
+)
+@click.option(
+    "--notify-url",
+    callback=_notify_url,
+    help="Where CloudEvents of asleep, awake and trouble are posted. [env: ELASTI_NOTIFY_URL]",
+)
+@click.option(
+    "--notify-key-file",
+    help="A file with the key that signs them. [env: ELASTI_NOTIFY_KEY_FILE, or ELASTI_NOTIFY_KEY]",
 )
 @click.option("--context", help="The kubeconfig context, outside of a cluster.")
 @log_options
@@ -110,7 +126,7 @@ def command(
     """Run the operator until SIGTERM: it reconciles ElastiServices and serves wake-ups.
 
     In a pod it uses its ServiceAccount, elsewhere your kubeconfig. Settings come from the
-    environment, under KubeElasti's names; the options here win over them.
+    environment, under KubeElasti's names; options take precedence.
 
     \b
     Variables, with their defaults:
@@ -137,42 +153,17 @@ def command(
     )
 
 
-def _run(*, context: str | None, log_level: str, pretty: bool | None, **overrides: Any) -> None:
-    """Run the operator. Raises ClickException with one line where it cannot."""
-    import asyncio
-    import os
-
-    load_structlog()
+def _run(**options: Any) -> None:
+    """Run the operator. Raises ClickException with one line if it cannot."""
     from elasti.api.parsing import SettingsError
-    from elasti.cli import logs
-    from elasti.cli.running import failure_from
-    from elasti.operator.settings import KUBEELASTI_ONLY, VARIABLES, OperatorSettings
-    from elasti.triggers.registry import trigger_types
+    from elasti.cli.programs import run_operator
+    from elasti.cli.running import failure_from, raise_failed
     from kubeloop.client import KubeError
 
     try:
-        settings = OperatorSettings.from_env(os.environ, **overrides)
+        raise_failed()
+        run_operator(**options)
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
-    logs.configure(level=log_level, pretty=pretty)
-    triggers = (name for trigger in trigger_types().values() for name in trigger.variables)
-    logs.warn_of_variables({*VARIABLES, *triggers}, KUBEELASTI_ONLY, os.environ)
-    try:
-        asyncio.run(_operate(settings, context))
     except (KubeError, OSError) as error:
         raise failure_from(error) from error
-
-
-async def _operate(settings: OperatorSettings, context: str | None) -> None:
-    from elasti.operator.app import OperatorApp
-    from kubeloop.client import Client, ClientConfig
-    from kubeloop.controller import run_until_signal
-
-    config = ClientConfig.from_env(context=context)
-    async with Client(config) as client:
-        operator = OperatorApp(
-            settings,
-            client=client,
-            open_client=lambda: Client(ClientConfig.from_env(context=context)),
-        )
-        await run_until_signal(operator)

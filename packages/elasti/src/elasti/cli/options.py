@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import math
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,27 +17,29 @@ from typing import Any, TypeVar
 import click
 
 from elasti.api.names import GROUP, NAMESPACE
+from elasti.cli.cluster import AccessOptions
 from elasti.cli.completion import complete_contexts, complete_names, complete_namespaces
+from kubeloop.objects.names import DNS_LABEL_63, DNS_SUBDOMAIN
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(DNS_LABEL_63)
+_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 _LONGEST = 253
-# What `elasti get -o name` and `kubectl get -o name` print before the name.
+# The prefix that `elasti get -o name` and `kubectl get -o name` print.
 _KIND = re.compile(rf"elastiservices?(\.{re.escape(GROUP)})?/")
 
 
 def namespace(text: str) -> str:
-    """Return a namespace as it is; empty where an option means all. Raises BadParameter."""
+    """Return a valid namespace, or an empty one, which means all. Raises BadParameter."""
     if text and not _LABEL.fullmatch(text):
         raise click.BadParameter(
-            f"{text!r} is no namespace: lower-case letters, digits and '-', at most 63, beginning"
+            f"{text!r} is not a valid namespace: use lower-case letters, digits and '-', at most 63, beginning"
             " and ending with a letter or digit."
         )
     return text
 
 
 def one_namespace(text: str) -> str:
-    """Return a namespace as it is; an empty one, as an unset variable gives, is none. Raises BadParameter."""
+    """Return a valid namespace; refuse an empty one, such as an unset variable. Raises BadParameter."""
     if not text:
         raise click.BadParameter("it is empty; name a namespace.")
     return namespace(text)
@@ -51,7 +52,7 @@ def name(text: str) -> str:
     if len(bare) > _LONGEST or not _SUBDOMAIN.fullmatch(bare):
         hint = " Name its namespace with -n." if bare.count("/") == 1 else ""
         raise click.BadParameter(
-            f"{text!r} is no name: lower-case letters, digits, '-' and '.', beginning and ending"
+            f"{text!r} is not a valid name: use lower-case letters, digits, '-' and '.', beginning and ending"
             f" with a letter or digit.{hint}"
         )
     return bare
@@ -60,7 +61,7 @@ def name(text: str) -> str:
 class WholeNumber(click.IntRange):
     """A whole number within limits."""
 
-    name = "integer"  # click's own says that 'x' is no valid "integer range"
+    name = "integer"  # click's own name is "integer range"
 
 
 class Number(click.FloatRange):
@@ -69,16 +70,30 @@ class Number(click.FloatRange):
     name = "number"
 
 
+class Timeout(click.ParamType[float]):
+    """Seconds above 0, as a number or as a duration."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from elasti.api.parsing import parse_duration
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            try:
+                seconds = parse_duration(value)
+            except ValueError as error:
+                self.fail(str(error), param, ctx)
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value} is not above 0", param, ctx)
+        return seconds
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AccessOptions:
-    """Which cluster to speak to, as whom; nothing given means what kubectl would use."""
-
-    context: str | None = None
-    kubeconfig: Path | None = None
 
 
 def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
@@ -114,7 +129,7 @@ def names_argument(*, required: bool) -> Callable[[F], F]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """Which ElastiServices of a namespace a command is about; all of them where nothing is given."""
+    """The ElastiServices of a namespace that a command selects; all if nothing is given."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
@@ -129,7 +144,7 @@ def choice_options(function: Callable[..., T]) -> Callable[..., T]:
             raise click.UsageError("give names, -l with labels, or --all: one of the three")
         return function(choice=Choice(names, selector), **others)
 
-    called = click.option("--all", "everything", is_flag=True, help="All of the namespace.")(called)
+    called = click.option("--all", "everything", is_flag=True, help="All in the namespace.")(called)
     called = click.option(
         "-l", "--selector", default="", help="Those with these labels, such as team=shop."
     )(called)
@@ -157,19 +172,19 @@ elasti_namespace_option = click.option(
     type=one_namespace,
     default=NAMESPACE,
     show_default=True,
-    help="Where operator and resolver run.",
+    help="The namespace of operator and resolver.",
 )
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
-    """Add `-o` with these forms, the first by default."""
+    """Add `-o` with these formats, the first by default."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="The form of the output.",
+        help="The output format.",
     )
 
 
@@ -177,19 +192,11 @@ def timeout_option(default: float, text: str = "How long --wait waits") -> Calla
     """Add `--timeout`, in seconds."""
     return click.option(
         "--timeout",
-        type=Number(min=0, min_open=True),
+        type=Timeout(),
         default=default,
         show_default=True,
-        help=f"{text}, in seconds.",
+        help=f"{text}: seconds, or a duration such as 90s or 5m.",
     )
-
-
-def load_structlog() -> None:
-    """Import structlog without rich, which it would load for tracebacks at a terminal: 3 MiB."""
-    if "rich" not in sys.modules:
-        sys.modules["rich"] = None  # type: ignore[assignment]  # how a package that is missing is noted
-        importlib.import_module("structlog")
-        del sys.modules["rich"]
 
 
 def log_options(function: F) -> F:
@@ -197,7 +204,7 @@ def log_options(function: F) -> F:
     pretty = click.option(
         "--pretty/--json",
         default=None,
-        help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
+        help="Log lines for a person, or JSON; by default JSON if the output is not a terminal.",
     )
     level = click.option(
         "--log-level",

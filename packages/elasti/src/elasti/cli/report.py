@@ -1,11 +1,9 @@
-"""`elasti report`: what sleep has released, from what the operator counts in status."""
+"""`elasti report`: the capacity that sleep has released, or would release, and what that costs."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import datetime as dt
-import io
+import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +15,16 @@ from elasti.cli.options import (
     namespace_option,
     output_option,
 )
-from elasti.cli.rendering import echo, render, table
+from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from elasti.api.types import CapacityStatus
-    from elasti.api.usage import UsageRow
-    from elasti.cli.options import AccessOptions
+    from elasti.api.prices import Prices
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.report_content import Report
 
 _DAYS = re.compile(r"(\d+)d")
-_HEADS = ("NAMESPACE", "NAME", "COUNTED FROM", "ASLEEP", "WAKES", "CORE HOURS", "GIB HOURS")
+_OPENCOST_TIMEOUT = 30.0
+_LONGEST_ANSWER = 16 << 20
 
 
 def _window(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.timedelta | None:
@@ -41,10 +38,41 @@ def _window(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
             **({"days": int(days[1])} if days else {"seconds": parse_duration(text)})
         )
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{text!r} is no duration; write 7d, 36h or 90m") from error
+        raise click.BadParameter(f"{text!r} is not a duration; write 7d, 36h or 90m") from error
     if found <= dt.timedelta():
         raise click.BadParameter(f"{text!r} is not in the past; write 7d, 36h or 90m")
     return found
+
+
+def _by(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    if text is None or text == "namespace" or (text.startswith("label:") and text[6:]):
+        return text
+    raise click.BadParameter(f"{text!r} is not a grouping; write namespace or label:KEY")
+
+
+def _url(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    from elasti.api.parsing import is_http_url
+
+    if text is None:
+        return None
+    if not is_http_url(text) or "?" in text:
+        raise click.BadParameter(f"{text!r} is not an address; write http://localhost:9003")
+    return text.rstrip("/")
+
+
+def _prices(path: str) -> Prices:
+    import yaml
+
+    from elasti.api.prices import prices_of
+
+    try:
+        return prices_of(yaml.safe_load(pathlib.Path(path).read_text("utf-8")))
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"--prices {path} is not YAML: {error}") from error
+    except OSError as error:
+        raise click.UsageError(f"--prices {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise click.UsageError(f"--prices {path}: {error}") from error
 
 
 @click.command("report")
@@ -54,111 +82,65 @@ def _window(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
     "window",
     metavar="DURATION",
     callback=_window,
-    help="Only so far back, such as 7d; by default everything that is counted.",
+    help="Only this far back, such as 7d; by default everything that is counted.",
 )
-@output_option("table", "json", "csv", "markdown")
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Report those with spec.policy: Observe: what sleep would have released, and a verdict.",
+)
+@click.option(
+    "--by",
+    metavar="KEY",
+    callback=_by,
+    help="A row for each namespace, or for each value of a label of ElastiServices: label:team.",
+)
+@click.option(
+    "--prices",
+    metavar="FILE",
+    help="Show costs at the prices of a YAML file: cpuCoreHour, memoryGiBHour, currency.",
+)
+@click.option(
+    "--opencost",
+    metavar="URL",
+    callback=_url,
+    help="Show costs at the prices that OpenCost reports for the same time: http://localhost:9003.",
+)
+@output_option("table", "json", "csv", "markdown", "html")
 @elasti_namespace_option
 @cluster_options
-def command(*, access: AccessOptions, output: str, **options: Any) -> None:
-    """Report what sleep has released: capacity that was requested by no pod.
+def command(
+    *,
+    access: AccessOptions,
+    output: str,
+    prices: str | None,
+    opencost: str | None,
+    **options: Any,
+) -> None:
+    """Report the capacity that sleep has released, and what it costs.
 
-    Released is the target's minimum of replicas times what one pod requests, for as long as none of its pods
-    was left. Whether a bill gets smaller is for the owner of the nodes to say. The operator counts in status,
-    each ElastiService from when it first saw it; with --since, an older one is reported by its last 20 sleeps,
-    as far back as they reach, at its present requests. COUNTED FROM says from when.
+    Released capacity is the target's minimum of replicas times the requests of one pod, for the time without
+    pods. Whether it lowers a bill depends on the nodes. The operator counts each ElastiService in its status
+    from the moment it first sees it. With --since, an older ElastiService is reported by its last 20 sleeps, as
+    far back as they reach, at its present requests. COUNTED FROM shows the beginning.
 
     \b
     Examples:
       elasti report
-      elasti report --since 7d -o markdown
+      elasti report --since 7d --by namespace -o markdown
+      elasti report --prices prices.yaml -o html > report.html
+      elasti report --observe --by label:team --opencost http://localhost:9003
     """
     from elasti.cli.running import run_to_end
 
-    report = run_to_end(lambda: _collect(access, **options))
-    echo(report.rendered(output), nl=False)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class UsageReport:
-    """Rows, and what our own programs request now; None where that may not be read."""
-
-    rows: Sequence[UsageRow]
-    unseen: int
-    own: CapacityStatus | None
-    now: dt.datetime
-
-    def rendered(self, output: str) -> str:
-        """Return it in a form."""
-        match output:
-            case "json":
-                return render(self._json(), "json")
-            case "csv":
-                written = io.StringIO()
-                lines = csv.writer(written, lineterminator="\n")
-                lines.writerow(head.lower().replace(" ", "_") for head in _HEADS)
-                lines.writerows(self._cells(row) for row in self.rows)
-                return written.getvalue()
-            case "markdown":
-                shown = [_HEADS, ("---",) * len(_HEADS), *map(self._cells, self.rows)]
-                escaped = ((cell.replace("|", "\\|") for cell in line) for line in shown)
-                text = "".join(f"| {' | '.join(line)} |\n" for line in escaped)
-                return text + "".join(f"\n{note}\n" for note in self._notes())
-        text = table(_HEADS, [self._cells(row) for row in self.rows])
-        return text + "".join(f"{note}\n" for note in ("", *self._notes()))
-
-    def _cells(self, row: UsageRow) -> tuple[str, ...]:
-        from kubeloop.objects.times import format_time
-
-        time = max((self.now - row.since).total_seconds(), 1.0)
-        cpu, memory = f"{row.cpu_core_hours:.1f}", f"{row.memory_gib_hours:.1f}"
-        return (
-            row.namespace,
-            row.name,
-            format_time(row.since),
-            f"{min(row.asleep_seconds / time, 1.0):.0%}",
-            str(row.wakes),
-            *((cpu, memory) if row.counted else ("not counted", "not counted")),
-        )
-
-    def _own_hours(self) -> tuple[float, float] | None:
-        """Return what our programs request in the longest time of the report."""
-        if self.own is None or not self.rows:
-            return None
-        hours = (self.now - min(row.since for row in self.rows)).total_seconds() / 3600
-        return self.own.cpu_millicores / 1000 * hours, self.own.memory_bytes / 2**30 * hours
-
-    def _notes(self) -> list[str]:
-        cpu = sum(row.cpu_core_hours for row in self.rows)
-        memory = sum(row.memory_gib_hours for row in self.rows)
-        notes = [f"Released: {cpu:.1f} core hours, {memory:.1f} GiB hours."]
-        if (own := self._own_hours()) is not None:
-            notes.append(
-                f"Elasti itself requested {own[0]:.1f} core hours and {own[1]:.1f} GiB hours in that"
-                f" time, at its present size: {cpu - own[0]:z.1f} and {memory - own[1]:z.1f} are left."
-            )
-        elif self.rows:
-            notes.append("What Elasti itself requests is not known here, and not subtracted.")
-        if without := sum(not row.counted for row in self.rows):
-            notes.append(
-                f"{without} of {len(self.rows)} are not counted: their pods request nothing, or"
-                " another ElastiService of the same target counts."
-            )
-        if self.unseen:
-            notes.append(f"Left out, since no operator has counted them yet: {self.unseen}.")
-        return notes
-
-    def _json(self) -> dict[str, Any]:
-        import msgspec
-
-        own = self._own_hours() or (None, None)
-        return {
-            "services": [msgspec.to_builtins(row) for row in self.rows],
-            "cpu_core_hours": sum(row.cpu_core_hours for row in self.rows),
-            "memory_gib_hours": sum(row.memory_gib_hours for row in self.rows),
-            "own_cpu_core_hours": own[0],
-            "own_memory_gib_hours": own[1],
-            "not_seen": self.unseen,
-        }
+    if options["observe"] and options["window"] is not None:
+        raise click.UsageError("--observe reports the whole observed time; leave --since out")
+    if prices is not None and opencost is not None:
+        raise click.UsageError("--prices and --opencost are two sources of prices; write one")
+    given = _prices(prices) if prices is not None else None
+    report = run_to_end(lambda: _collect(access, prices=given, opencost=opencost, **options))
+    text = render(report.to_json(), "json") if output == "json" else report.sheet().rendered(output)
+    echo(text, nl=False)
 
 
 async def _collect(
@@ -166,16 +148,65 @@ async def _collect(
     *,
     namespace: str | None,
     window: dt.timedelta | None,
+    observe: bool,
+    by: str | None,
+    prices: Prices | None,
+    opencost: str | None,
     elasti_namespace: str,
-) -> UsageReport:
+) -> Report:
     from elasti.api.usage import usage_row
     from elasti.cli.elastiservices import ElastiServices
+    from elasti.cli.report_content import Report, observed_entry, usage_entry
     from elasti.cli.running import connected
     from elasti.dashboard.live import own_requests
 
     now = dt.datetime.now(dt.UTC)
     async with connected(access) as client:
         found = await ElastiServices(client, namespace or "").all()
-        own = await own_requests(client, elasti_namespace)
-    rows = [row for es in found if (row := usage_row(es, now, window)) is not None]
-    return UsageReport(rows=rows, unseen=len(found) - len(rows), own=own, now=now)
+        own = None if observe else await own_requests(client, elasti_namespace)
+    if observe:
+        found = [es for es in found if es.spec.observes]
+        entries = [observed_entry(es) for es in found if es.status.observed is not None]
+    else:
+        rows = [(es, usage_row(es, now, window)) for es in found]
+        entries = [usage_entry(es, row, now) for es, row in rows if row is not None]
+    if opencost is not None and entries:
+        try:
+            prices = await opencost_answer(opencost, min(one.since for one in entries), now)
+        except ValueError as error:
+            echo(f"The report has no costs: {error}.", err=True)
+    return Report(
+        entries=entries,
+        now=now,
+        unseen=len(found) - len(entries),
+        observe=observe,
+        by=by or "",
+        own=own,
+        priced=prices is not None or opencost is not None,
+        prices=prices,
+    )
+
+
+async def opencost_answer(
+    url: str, begin: dt.datetime, end: dt.datetime, *, timeout: float = _OPENCOST_TIMEOUT
+) -> Prices:
+    """Ask OpenCost for the prices of a time. Raises ValueError with a sentence that names it."""
+    from elasti.api.prices import opencost_prices
+    from kubeloop.http.client import AnswerTooLong, HttpClient
+    from kubeloop.http.framing import FramingError
+    from kubeloop.objects.times import format_time
+
+    window = f"{format_time(begin)},{format_time(end)}"
+    asked = f"{url}/allocation?window={window}&aggregate=namespace&includeIdle=true"
+    try:
+        async with HttpClient() as http, http.request("GET", asked, timeout=timeout) as answer:
+            if answer.status == 200:
+                return opencost_prices(await answer.body(limit=_LONGEST_ANSWER))
+            why = f"it answers /allocation with {answer.status}; check the address"
+    except TimeoutError:
+        why = f"it did not answer within {timeout:g} s; try a shorter --since"
+    except (OSError, FramingError) as error:
+        why = f"it cannot be asked ({error}); check the address, or kubectl port-forward"
+    except (AnswerTooLong, ValueError) as error:
+        why = str(error)
+    raise ValueError(f"OpenCost at {url}: {why}") from None

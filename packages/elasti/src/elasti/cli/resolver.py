@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import signal
-import sys
-import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
-from elasti.cli.options import WholeNumber, load_structlog, log_options
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Coroutine
-
-    from elasti.resolver.settings import ResolverSettings
+from elasti.cli.options import WholeNumber, log_options
 
 
 @click.command("resolver")
 @click.option(
     "--workers",
     type=WholeNumber(1, 64),
-    help="Processes that share the ports; 1 by default, best one for each core.",
+    help="Processes that share the ports; 1 by default, one per core recommended.",
 )
 @click.option("--host", help="The address to listen on; all of them by default.")
 @click.option(
@@ -42,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-authentication",
     is_flag=True,
-    help="Serve /activity without a token. Only where a NetworkPolicy keeps the admin port closed.",
+    help="Serve /activity without a token. Only if a NetworkPolicy keeps the admin port closed.",
 )
 @log_options
 @click.option("--worker-socket", default="", hidden=True)
@@ -62,10 +51,12 @@ def command(*, no_authentication: bool, **options: Any) -> None:
       POD_IP                         this pod, so that a drain knows when it is out of all slices
       ELASTI_ENGAGE_SETTLE           how long endpoints need to reach every node (15s)
       REQ_TIMEOUT, QUEUE_SIZE        the most that an ElastiService may ask for
+      ELASTI_MAX_CONNECTIONS_PER_CLIENT, ELASTI_UNLIMITED_CLIENTS
+                                     what one client address may have, and networks without that bound
       HEADER_FOR_HOST                read instead of Host on the shared port
       WATCH_NAMESPACES               only these, comma separated
 
-    On SIGTERM it says that it is not ready, serves until no slice names it and nothing is under way,
+    On SIGTERM it reports not ready, serves until no slice names it and it has no requests in progress,
     and exits. Give the pod a terminationGracePeriodSeconds that is longer than your longest wake-up.
 
     \b
@@ -77,69 +68,20 @@ def command(*, no_authentication: bool, **options: Any) -> None:
     _run(authenticate=False if no_authentication else None, **options)
 
 
-def _run(*, log_level: str, pretty: bool | None, worker_socket: str, **overrides: Any) -> None:
-    """Run until SIGTERM or SIGINT; a second signal ends it at once."""
-    load_structlog()
-
+def _run(**options: Any) -> None:
+    """Run the resolver. Raises ClickException with one line if it cannot."""
     from elasti.api.parsing import SettingsError
-    from elasti.cli import logs
-    from elasti.cli.running import failure_from
-    from elasti.resolver.app import serve
-    from elasti.resolver.settings import KUBEELASTI_ONLY, VARIABLES, ResolverSettings
+    from elasti.cli.programs import CannotRun, run_resolver
+    from elasti.cli.running import failure_from, raise_failed
     from kubeloop.client.errors import KubeError
     from kubeloop.informer.sync import NotSynced
 
-    logs.configure(level=log_level, pretty=pretty)
     try:
-        settings = ResolverSettings.from_env(os.environ, **overrides)
+        raise_failed()
+        run_resolver(**options)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    if not worker_socket:
-        logs.warn_of_variables(VARIABLES, KUBEELASTI_ONLY, os.environ)
-    try:
-        if worker_socket or settings.workers == 1:
-            _run_loop(functools.partial(serve, settings, admin_socket=worker_socket))
-        else:
-            _run_several(settings)
+    except CannotRun as error:
+        raise click.ClickException(str(error)) from error
     except (KubeError, NotSynced, OSError) as error:
         raise failure_from(error) from error
-
-
-def _run_several(settings: ResolverSettings) -> None:
-    from elasti.resolver.app import supervise
-
-    with tempfile.TemporaryDirectory(prefix="elasti-resolver-") as directory:
-        sockets = [f"{directory}/{number}.sock" for number in range(settings.workers)]
-        call = [sys.executable, "-c", "from elasti.cli.main import main; main()", *sys.argv[1:]]
-        workers = ["--workers", str(settings.workers)]
-        commands = [[*call, *workers, "--worker-socket", path] for path in sockets]
-        _run_loop(functools.partial(supervise, settings, commands=commands, sockets=sockets))
-
-
-def _run_loop(job: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> None:
-    import asyncio
-
-    from elasti.cli.running import fast_loop
-
-    with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        try:
-            runner.run(_with_signals(job))
-        except asyncio.CancelledError:
-            raise click.ClickException("stopped before everything was served") from None
-
-
-async def _with_signals(job: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> None:
-    import asyncio
-
-    stop = asyncio.Event()
-    task = asyncio.current_task()
-    assert task is not None
-
-    def asked() -> None:
-        if stop.is_set():
-            task.cancel()
-        stop.set()
-
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, asked)
-    await job(stop)

@@ -1,8 +1,7 @@
 """Running a coroutine for a user: Ctrl-C is a normal end, and errors are one line with a remedy.
 
-Two kinds of commands: those that run until they are interrupted, for which that is success, and
-those that come to an end, which were cut short by it. Whatever a user can mend leaves here as a
-`Failure`, with the remedy and the exit code.
+Some commands run until they are interrupted, which is success. Others end by themselves, and an interruption is a
+failure. Each error that a user can fix becomes a `Failure` with a remedy and an exit code.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ import logging
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
 from elasti.api.names import CLI_FIELD_MANAGER, GROUP, PLURAL
+from elasti.cli.cluster import AccessOptions, config_for
 from elasti.cli.exits import ExitCode, Failure, os_error_message
 from elasti.cli.rendering import echo
-from kubeloop.client import Client, ClientConfig, KubeError, Timeouts
+from kubeloop.client import Client, KubeError, Timeouts
 from kubeloop.client.errors import (
     ConfigError,
     CredentialError,
@@ -33,10 +33,6 @@ from kubeloop.client.errors import (
 )
 from kubeloop.informer.sync import NotSynced
 from kubeloop.objects.selectors import SelectorError
-
-if TYPE_CHECKING:
-    from elasti.cli.options import AccessOptions
-
 
 INSTALL = "elasti install"
 
@@ -53,7 +49,7 @@ _CODES: tuple[tuple[type[Exception], ExitCode], ...] = (
     (SelectorError, ExitCode.USAGE),
 )
 
-# The message of every API server, whatever authorizes.
+# The message of every API server, with any authorizer.
 _REFUSED = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
@@ -61,7 +57,7 @@ _REFUSED = re.compile(
 
 
 def failure_from(error: Exception, *, source: str = "") -> Failure:
-    """Return an error as a person can act on it; `source` is where the configuration came from."""
+    """Return an error with its remedy; `source` is the origin of the configuration."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
     message = os_error_message(error) if isinstance(error, OSError) else str(error)
     return Failure(code, message, remedy=_remedy(error, source))
@@ -71,20 +67,21 @@ def _remedy(error: Exception, source: str) -> str:
     if isinstance(error, Forbidden):
         return _rule(str(error))
     if isinstance(error, Unauthorized):
-        return "(log in again; --context and --kubeconfig choose another identity)"
+        return "Log in again, or choose another identity with --context or --kubeconfig."
     if isinstance(error, ConfigError) and not isinstance(error, CredentialError):
         return (
-            "(--kubeconfig and --context choose another; elasti dev starts a cluster to try it on)"
+            "Choose another with --kubeconfig or --context. To try Elasti, start a cluster with elasti dev;"
+            " if one runs: export KUBECONFIG=~/.kube/elasti-dev.yaml"
         )
     if source and isinstance(error, TransportError | ServiceUnavailable):
-        return f"(from {source}; --context and --kubeconfig choose another)"
+        return f"The address is from {source}; choose another with --context or --kubeconfig."
     return ""
 
 
 def is_not_installed(error: NotFound) -> bool:
-    """Whether a request for an ElastiService found no such resource, rather than not this one."""
+    """Whether the server lacks the resource, rather than this ElastiService."""
     details = error.status.details
-    # An object that is not there is named; a resource that is not there names nothing.
+    # The server names a missing object, but not a missing resource.
     return details is None or not (details.name or details.uid)
 
 
@@ -117,22 +114,13 @@ Job: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 _EXPECTED = (KubeError, NotSynced, SelectorError, OSError)
-# A person waits: a server that takes no connection in this time is not there.
+# A person waits: a server that accepts no connection in this time is treated as absent.
 _TIMEOUTS = Timeouts(connect=5.0, request=30.0)
-
-
-def config_for(access: AccessOptions) -> ClientConfig:
-    """Return where the cluster is and who we are. Raises ConfigError."""
-    if access.kubeconfig is not None:
-        return ClientConfig.from_kubeconfig(
-            access.kubeconfig.expanduser(), context=access.context or None
-        )
-    return ClientConfig.from_env(context=access.context or None)
 
 
 @contextlib.asynccontextmanager
 async def connected(access: AccessOptions) -> AsyncIterator[Client]:
-    """Speak to a cluster; errors in the block say which configuration was used. Raises Failure."""
+    """Connect to a cluster; errors in the block name the configuration. Raises Failure."""
     source = ""
     try:
         config = config_for(access)
@@ -151,7 +139,7 @@ class _WarningPrinter(logging.Handler):
 
 @contextlib.contextmanager
 def print_server_warnings() -> Iterator[None]:
-    """Print what a server warns about during the block, as kubectl does: each in a line."""
+    """Print the server's warnings during the block, as kubectl does: one a line."""
     logger, printer = logging.getLogger("kubeloop.client.warnings"), _WarningPrinter()
     logger.addHandler(printer)
     try:
@@ -160,19 +148,16 @@ def print_server_warnings() -> Iterator[None]:
         logger.removeHandler(printer)
 
 
-def fast_loop() -> LoopFactory | None:
-    """Return uvloop where it is installed: a watch over TLS takes a fifth of asyncio's memory there."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+def raise_failed() -> None:
+    """Raise the error of a program that was started without this command line (`elasti.__main__`)."""
+    if isinstance(failed := click.get_current_context().obj, BaseException):
+        raise failed
 
 
 def run_to_end(job: Job[T]) -> T:
     """Run a job and return its result; interrupted by SIGINT or SIGTERM, the exit code is 130.
 
-    What a user can mend becomes a `Failure`.
+    Errors that a user can fix become a `Failure`.
     """
     try:
         with asyncio.Runner() as runner:
@@ -188,7 +173,7 @@ def run_to_end(job: Job[T]) -> T:
 def run_until_interrupted(job: Job[None], *, loop_factory: LoopFactory | None = None) -> None:
     """Run a job until it ends, or until SIGINT or SIGTERM cancels it; both are success.
 
-    What a user can mend becomes a `Failure`.
+    Errors that a user can fix become a `Failure`.
     """
     try:
         with (

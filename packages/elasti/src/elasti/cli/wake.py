@@ -1,8 +1,7 @@
-"""`elasti wake`, `sleep`, `suspend` and `resume`: ask the operator, and wait until it is done.
+"""`elasti wake`, `sleep`, `suspend` and `resume`: ask the operator, and wait for the result.
 
-A request is an annotation, as the resolver's own: durable, so that the leader of the moment acts on it,
-and removed by the operator when it is carried out. `suspend` is a field, since it lasts. Nothing is scaled
-from here.
+A request is an annotation, like the resolver's own requests. It is durable: the current leader acts on it and removes
+it when it is carried out. `suspend` is a field, since it lasts. These commands scale nothing themselves.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.states import NOT_READY, State, state_text, state_word
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import choice_options, cluster_options, namespace_option, timeout_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
     from elasti.cli.elastiservices import ElastiServices, ElastiServiceWatch
-    from elasti.cli.options import AccessOptions, Choice
+    from elasti.cli.options import Choice
     from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
 
 
-_AWAKE = ("Serve", "Releasing")
-_REFUSED = "reason=SleepRefused"
-_EVENT_LOOKS = 15
-_EVENT_PAUSE = 0.2
+_AWAKE = (State.SERVE, State.RELEASING)
 
 
 class RequestKind(enum.Enum):
-    """What is asked for; the value is the annotation that asks."""
+    """The kind of request; the value is its annotation."""
 
     WAKE = WAKE_ANNOTATION
     SLEEP = SLEEP_ANNOTATION
@@ -47,7 +44,7 @@ class RequestKind(enum.Enum):
 
     @property
     def outcome(self) -> str:
-        """What a target is when it is done."""
+        """The state of the target after the request."""
         return "asleep" if self is RequestKind.SLEEP else "awake"
 
 
@@ -74,7 +71,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
         at = dt.time.fromisoformat(text)
     except ValueError as error:
         raise click.BadParameter(
-            f"{text!r} is no time; write 18:00, or 2030-01-31T18:00:00Z"
+            f"{text!r} is not a time; write 18:00 or 2030-01-31T18:00:00Z"
         ) from error
     today = dt.datetime.combine(now.date(), at).astimezone()
     tomorrow = dt.datetime.combine(now.date() + dt.timedelta(days=1), at).astimezone()
@@ -89,13 +86,13 @@ def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
     "duration",
     metavar="DURATION",
     callback=_duration,
-    help="Keep it awake so long, such as 3h or 90m, whatever its triggers say.",
+    help="Keep it awake for this long, such as 3h or 90m, even if its triggers are quiet.",
 )
 @click.option(
     "--until",
     metavar="TIME",
     callback=_moment,
-    help="Keep it awake until then: 18:00, the next one here, or 2030-01-31T18:00:00Z.",
+    help="Keep it awake until this time: 18:00 (the next one, local time) or 2030-01-31T18:00:00Z.",
 )
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
 @timeout_option(300.0)
@@ -111,8 +108,8 @@ def wake(
     """Wake the targets of ElastiServices, as traffic would.
 
     The request is an annotation on the ElastiService: it survives a change of leaders, and the operator
-    takes it away when an endpoint is ready. A target that is up stays up for another cooldown, and with
-    --for or --until at least until then; elasti resume ends that earlier.
+    removes it when an endpoint is ready. A target that is awake stays awake for another cooldown, and with
+    --for or --until at least for that time; elasti resume ends it earlier.
 
     \b
     Examples:
@@ -125,26 +122,26 @@ def wake(
         raise click.UsageError("give --for or --until, not both")
     kept = duration or until
     if kept is not None and kept <= dt.datetime.now(dt.UTC):
-        raise click.UsageError("the time to keep it awake until is past; name a later one")
+        raise click.UsageError("--until must be in the future, and --for above 0")
     _call(RequestKind.WAKE, choice, access, options | {"kept_until": kept})
 
 
 @click.command("sleep")
 @choice_options
 @namespace_option()
-@click.option("--wait", is_flag=True, help="Wait until it is asleep, or refused.")
+@click.option("--wait", is_flag=True, help="Wait until it is asleep or the request is refused.")
 @timeout_option(120.0)
 @cluster_options
 def sleep(*, choice: Choice, access: AccessOptions, **options: Any) -> None:
     """Put the targets of ElastiServices to sleep now.
 
-    The rest of the cooldown is skipped, and the triggers are not asked, this once. Everything else stays:
-    the resolver is put in rotation first and settles, connections and arrivals there keep the target up,
-    other ElastiServices on the same target must agree, spec.enabledPeriod holds, KEDA is paused. Where one
-    of them says no, nothing is changed.
+    The request skips the rest of the cooldown and ignores the triggers, this once. All other steps stay the same:
+    the resolver joins the rotation first and settles, connections that reach it keep the target awake, other
+    ElastiServices of the same target must agree, spec.enabledPeriod applies, and KEDA is paused. If one of
+    them prevents sleep, the request is refused and nothing changes.
 
-    Connections that were opened to a pod while the target was awake (WebSockets, gRPC streams, database
-    sessions) are not seen by the resolver, and end with the pod.
+    The resolver does not see connections that were opened to a pod while the target was awake (WebSockets,
+    gRPC streams, database sessions). They end with the pod.
 
     \b
     Examples:
@@ -159,10 +156,10 @@ def sleep(*, choice: Choice, access: AccessOptions, **options: Any) -> None:
 @namespace_option()
 @cluster_options
 def suspend(*, choice: Choice, access: AccessOptions, namespace: str | None) -> None:
-    """Wake targets once, and then leave them alone until `elasti resume`.
+    """Wake targets once, then leave them alone until `elasti resume`.
 
-    The resolver leaves their traffic, and nothing is scaled any more: not by requests, not by triggers.
-    It needs the right to update the ElastiService.
+    The resolver leaves the rotation, and neither requests nor triggers scale the targets. You need the right to
+    update the ElastiService.
 
     \b
     Examples:
@@ -177,7 +174,7 @@ def suspend(*, choice: Choice, access: AccessOptions, namespace: str | None) -> 
 @namespace_option()
 @cluster_options
 def resume(*, choice: Choice, access: AccessOptions, namespace: str | None) -> None:
-    """End `elasti suspend`, and what `elasti wake --for` and `--until` asked for.
+    """End `elasti suspend`, `elasti wake --for` and `elasti wake --until`.
 
     \b
     Examples:
@@ -201,6 +198,11 @@ def _change(
             objects = ElastiServices(client, namespace or client.namespace)
             body = Ask(asked).patch(dt.datetime.now(dt.UTC))
             for name in await objects.chosen(choice):
+                if (es := await objects.get(name)).spec.observes:
+                    echo(
+                        f"{name} is observed and was not changed; to let it sleep: {enforce_command(es)}"
+                    )
+                    continue
                 await objects.patch(name, MergePatch(body))
                 echo(f"{name} is {done}")
 
@@ -217,14 +219,14 @@ def _call(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestProgress:
-    """How far a request has come: still under way, or at an end that was wanted or not."""
+    """The progress of a request: pending, done or refused."""
 
     over: bool = False
     refused: str = ""
 
 
-def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
-    """Judge a request by what the operator reports."""
+def progress_of(kind: RequestKind, es: ElastiService, asked: str = "") -> RequestProgress:
+    """Judge a request by what the operator reports; `asked` is the value of its annotation."""
     from elasti.api.view import why_of
 
     pending = kind.value in (es.metadata.annotations or {})
@@ -232,22 +234,37 @@ def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
     match kind:
         case RequestKind.WAKE if es.spec.suspend and not es.status.replicas:
             return RequestProgress(
-                over=True, refused="it is suspended, so nothing scales it; elasti resume ends that"
+                over=True, refused="it is suspended, so nothing scales it; run elasti resume first"
             )
         case RequestKind.WAKE if es.status.conditions and not state:
             return RequestProgress(
                 over=True, refused=f"{why_of(es)}; the request stays until it can be met"
             )
         case RequestKind.WAKE:
-            return RequestProgress(over=not pending and state in _AWAKE)
-        case RequestKind.SLEEP if state == "Proxy":
-            return RequestProgress(over=True)
+            return RequestProgress(over=not pending and state in _AWAKE and es.status.doze is None)
         case RequestKind.SLEEP:
-            return (
-                RequestProgress()
-                if pending
-                else RequestProgress(over=True, refused=str(why_of(es)))
-            )
+            return _sleep_progress(es, asked)
+
+
+def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:
+    from elasti.api.view import why_of
+    from kubeloop.objects.times import unix_seconds
+
+    noted, state, wake = es.status.sleep_request, es.status.state, es.status.last_wake
+    # A later request has replaced ours: its outcome is ours.
+    if noted is not None and (
+        noted.request == asked or unix_seconds(noted.request) > unix_seconds(asked)
+    ):
+        if noted.outcome == "Refused":
+            return RequestProgress(over=True, refused=noted.message or noted.reason)
+        cause = f" ({wake.cause})" if wake is not None else ""
+        asleep = state == State.PROXY or es.status.doze is not None
+        refused = "" if asleep else f"it fell asleep and was woken again{cause}"
+        return RequestProgress(over=True, refused=refused)
+    if SLEEP_ANNOTATION in (es.metadata.annotations or {}):
+        return RequestProgress()
+    # The request was withdrawn before an operator saw it, or the operator is older than this command.
+    return RequestProgress(over=True, refused="" if state == State.PROXY else str(why_of(es)))
 
 
 async def _request(
@@ -260,7 +277,7 @@ async def _request(
     timeout: float,
     kept_until: dt.datetime | None = None,
 ) -> None:
-    """Ask for each, and wait for all of them where wanted. Raises Failure."""
+    """Request each, and with `wait` wait for all of them. Raises Failure."""
     import asyncio
 
     from elasti.cli.elastiservices import ElastiServices
@@ -269,25 +286,45 @@ async def _request(
     async with connected(access) as client:
         objects = ElastiServices(client, namespace or client.namespace)
         names = await objects.chosen(choice)
-        # Where one is not there, none is asked.
+        # If one does not exist, nothing is requested.
         for es in [await objects.get(name) for name in names]:
+            _refuse_observed(kind, es)
             if kind is RequestKind.SLEEP:
                 _warn_of_cuts(es)
-        refusals = _Refusals(client, objects.namespace)
-        if wait and kind is RequestKind.SLEEP:
-            await refusals.note_former()
         asked = [await _ask(kind, objects, name, kept_until) for name in names]
         if not wait:
             for es in asked:
-                echo(f"{es.metadata.name}: asked to {kind.verb}; elasti get shows what comes of it")
+                echo(f"{es.metadata.name}: {kind.verb} requested; follow it with elasti get")
             return
         until = asyncio.get_running_loop().time() + timeout
         for es in asked:
-            await _RequestWait(kind, es, refusals).until_over(client, until)
+            await _RequestWait(kind, es).until_over(client, until)
+
+
+def _refuse_observed(kind: RequestKind, es: ElastiService) -> None:
+    """Refuse to ask for what is only observed. Raises Failure."""
+    if es.spec.observes:
+        name = es.metadata.name
+        raise Failure(
+            ExitCode.FAILED,
+            f"{name} is observed (spec.policy: Observe), so Elasti never scales it; nothing was requested",
+            remedy="It is awake."
+            if kind is RequestKind.WAKE
+            else f"To let it sleep: {enforce_command(es)}",
+        )
+
+
+def enforce_command(es: ElastiService) -> str:
+    """Return the command that ends observing."""
+    patch = '{"spec":{"policy":"Enforce","suspend":false}}'
+    return (
+        f"kubectl patch elastiservice {es.metadata.name} -n {es.metadata.namespace} --type merge"
+        f" -p '{patch}'"
+    )
 
 
 def _warn_of_cuts(es: ElastiService) -> None:
-    """Say what will be cut, as far as a trigger knows of it."""
+    """Warn of connections that will be cut, if a trigger reports recent use."""
     shown = [
         f"triggers[{index}] ({trigger.type})"
         for index, trigger in enumerate(es.status.triggers)
@@ -295,8 +332,8 @@ def _warn_of_cuts(es: ElastiService) -> None:
     ]
     if shown and es.status.state in _AWAKE:
         echo(
-            f"{es.metadata.name}: by {', '.join(shown)} it was used within the last minute;"
-            " connections that were opened to its pods meanwhile will be cut",
+            f"{es.metadata.name}: {', '.join(shown)} reported traffic within the last minute;"
+            " connections that are open to its pods will be cut",
             err=True,
         )
 
@@ -311,52 +348,18 @@ async def _ask(
     return await objects.patch(name, MergePatch(body))
 
 
-class _Refusals:
-    """The operator's events about requests to sleep that it refused: they alone have the reason."""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._events = client.resource("v1/events", namespace=namespace)
-        self._former: set[tuple[str, str]] = set()
-
-    async def note_former(self) -> None:
-        """Leave out what was refused before now."""
-        self._former = set(await self._read())
-
-    async def reason(self, uid: str) -> str:
-        """Return why the request of one ElastiService was refused; empty where no event says so soon."""
-        import asyncio
-
-        for _ in range(_EVENT_LOOKS):
-            found = await self._read()
-            for version in found.keys() - self._former:
-                if found[version]["involvedObject"].get("uid") == uid:
-                    return str(found[version].get("message")).rpartition(" as asked: ")[2]
-            await asyncio.sleep(_EVENT_PAUSE)
-        return ""
-
-    async def _read(self) -> dict[tuple[str, str], JsonObject]:
-        from kubeloop.client.errors import KubeError
-
-        try:
-            events = [event async for event in self._events.items(field_selector=_REFUSED)]
-        except KubeError:
-            return {}  # a user may lack the right
-        return {(e["metadata"]["uid"], e["metadata"]["resourceVersion"]): e for e in events}
-
-
 class _RequestWait:
-    """Waits for one request to be over, and reports how it goes."""
+    """Waits for the end of one request and reports its progress."""
 
-    def __init__(self, kind: RequestKind, asked: ElastiService, refusals: _Refusals) -> None:
+    def __init__(self, kind: RequestKind, asked: ElastiService) -> None:
         self._kind = kind
         self._seen = asked
-        self._refusals = refusals
         self._text = (asked.metadata.annotations or {}).get(kind.value, "")
         self._shown = ("", "")
         self._began = time.monotonic()
 
     async def until_over(self, client: Client, deadline: float) -> None:
-        """Wait, at most until the loop's clock says so. Raises Failure."""
+        """Wait, at most until `deadline` on the loop's clock. Raises Failure."""
         import asyncio
 
         from elasti.cli.elastiservices import watch_elastiservices
@@ -372,28 +375,29 @@ class _RequestWait:
         except TimeoutError:
             raise self._timed_out() from None
         if step.refused:
-            told = self._kind is RequestKind.SLEEP and await self._refusals.reason(meta.uid)
-            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {told or step.refused}")
+            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
         echo(f"{meta.name} is {outcome} ({time.monotonic() - self._began:.1f} s)")
 
     async def _last_step(self, client: Client, changes: ElastiServiceWatch) -> RequestProgress:
         from kubeloop.objects.meta import compare_versions
 
-        while not (step := progress_of(self._kind, self._seen)).over or (
+        while not (step := progress_of(self._kind, self._seen, self._text)).over or (
             self._kind is RequestKind.SLEEP and not step.refused and await self._is_up(client)
         ):
             change = await changes.next()
             if change.deleted:
-                return RequestProgress(over=True, refused="the ElastiService was deleted meanwhile")
+                return RequestProgress(over=True, refused="the ElastiService was deleted")
             versions = (es.metadata.resource_version for es in (change.es, self._seen))
-            # What is listed first may be older than our own request.
+            # The first list may be older than our own request.
             if compare_versions(*versions) > 0:
                 self._seen = change.es
                 self._report()
         return step
 
     async def _is_up(self, client: Client) -> bool:
-        """Whether a target is up that sleeps by its status, which may be some seconds old."""
+        """Whether the target is up although its status, which may be seconds old, says asleep."""
+        if self._seen.status.doze is not None:
+            return False
         from elasti.cli.describe.collect import readable, target_summary
         from elasti.cli.describe.model import TargetSummary
 
@@ -401,16 +405,15 @@ class _RequestWait:
         return isinstance(target, TargetSummary) and target.wanted > 0
 
     def _report(self) -> None:
-        from elasti.api.view import STATES, state_word
-
         status = self._seen.status
-        unknown = "not in order" if status.conditions else "not seen by the operator yet"
-        word = state_word(status.state) or unknown
+        unknown = NOT_READY if status.conditions else "not seen by the operator yet"
+        doze = status.doze.state if status.doze is not None else ""
+        word = state_word(status.state, doze) or unknown
         if (status.state, word) == self._shown:
             return
         self._shown = (status.state, word)
         took = time.monotonic() - self._began
-        text = STATES.get(status.state, word)
+        text = state_text(status.state, doze) or word
         echo(f"{took:6.1f} s  {self._seen.metadata.name}: {text}", err=True)
 
     def _timed_out(self) -> Failure:

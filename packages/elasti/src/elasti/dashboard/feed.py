@@ -1,7 +1,7 @@
-"""ElastiServices as the page follows them: an informer, what is asked live, and who listens.
+"""ElastiServices as the page follows them: an informer, live figures, and the listening pages.
 
-A listener gets what has changed since it last took something, each row once and as it is by then: a slow
-browser gets fewer and larger messages, never a queue that grows.
+A listener gets what has changed since its last message, each row once and in its newest form: a slow browser gets
+fewer and larger messages, never a growing queue.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elasti.api.names import ELASTISERVICES
+from elasti.api.states import State
 from elasti.api.types import CapacityStatus, ElastiService
 from elasti.dashboard.live import HeldCounts, own_requests, read_held
 from elasti.dashboard.model import Surroundings, key_of, service_row, summary
@@ -32,6 +33,11 @@ _OWN_PERIOD = 60.0
 _SYNC_TIMEOUT = 60.0
 
 
+def local_time() -> dt.datetime:
+    """Return the time in this machine's zone."""
+    return dt.datetime.now().astimezone()
+
+
 class Listener:
     """One open page."""
 
@@ -43,12 +49,12 @@ class Listener:
         self._news.set()
 
     def changed(self, *keys: str) -> None:
-        """Rows have changed, or what stands above them."""
+        """Note that rows have changed, or the summary above them."""
         self._dirty.update(keys)
         self._news.set()
 
     async def next(self) -> bytes:
-        """Wait for news, gather what comes with it, and return the message."""
+        """Wait for a change, gather those that follow at once, and return the message."""
         await self._news.wait()
         if not self._is_new:
             await asyncio.sleep(_GATHER)
@@ -59,9 +65,9 @@ class Listener:
 
 
 class Feed:
-    """Follows the ElastiServices of a namespace, or of all. Used as an `async with` block by `running`.
+    """Follows the ElastiServices of a namespace, or of all, during a block of `running`.
 
-    asks_pods: whether pods on this machine are asked themselves, as in a development cluster.
+    asks_pods: read pods with a loopback address directly, as in a development cluster.
     """
 
     def __init__(
@@ -73,18 +79,19 @@ class Feed:
         self._factory = SharedInformerFactory(client, namespace=namespace)
         self._informer = self._factory.informer(ELASTISERVICES, ElastiService)
         self._informer.add_handler(on_event=self._on_event)
-        # What lasts is in `doubt`; it is shown, and not logged beside the address.
+        # A lasting error is in `doubt`, which the page shows; the terminal stays quiet.
         self._informer.set_error_handler(lambda _error: None)
         self._services: dict[str, ElastiService] = {}
         self._rows: dict[str, JsonObject] = {}
         self._listeners: set[Listener] = set()
         self._own: CapacityStatus | None = None
         self._problem = ""
+        self._midnight: dt.datetime | None = None
         self.held = HeldCounts(None, "not asked yet")
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow during the block, which begins when everything is known. Raises NotSynced, KubeError."""
+        """Follow during the block, which begins once the cache is synced. Raises NotSynced, KubeError."""
         async with self._factory.running(), BackgroundTasks() as tasks:
             await self._factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
             tasks.start(self._ask_live(), name="live")
@@ -101,13 +108,13 @@ class Feed:
             self._listeners.discard(listener)
 
     def around(self) -> Surroundings:
-        """Return what is known beside the objects."""
-        local = dt.datetime.now().astimezone()
+        """Return the figures that the objects do not have."""
+        local = local_time()
         midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
-        return Surroundings(dt.datetime.now(dt.UTC), midnight, self.held.counts)
+        return Surroundings(local.astimezone(dt.UTC), midnight, self.held.counts)
 
     def message(self, keys: set[str] | None) -> bytes:
-        """Return what a page has to know about these; about everything where there are None."""
+        """Return the message about these rows, or about all of them for None."""
         chosen = self._rows.keys() if keys is None else keys
         return msgspec.json.encode(
             {
@@ -119,7 +126,7 @@ class Feed:
             }
         )
 
-    # What happens
+    # Events
 
     def _on_event(self, note: Notification[ElastiService]) -> None:
         es = note.new if isinstance(note, Updated) else note.obj
@@ -137,7 +144,7 @@ class Feed:
             listener.changed(*keys)
 
     async def _ask_live(self) -> None:
-        """Ask what no object says, while a page is open: held connections, our own requests."""
+        """Read what no object says while a page is open: held connections, our own requests."""
         asked = -_OWN_PERIOD
         while True:
             if self._listeners:
@@ -153,18 +160,26 @@ class Feed:
             await asyncio.sleep(_LIVE_PERIOD)
 
     def refresh(self, doubt: str) -> None:
-        """Make again what changes without an event: by what is held, by the time, by a broken watch."""
-        problem = f"No word from the cluster; what is shown may be old: {doubt}" if doubt else ""
+        """Update what changes without an event: held connections, waiting times, the day, a broken watch."""
+        problem = (
+            f"Lost contact with the cluster; this page may be out of date: {doubt}" if doubt else ""
+        )
         if problem != self._problem:
             self._problem = problem
             self._tell()
         around = self.around()
+        is_another_day = around.midnight != self._midnight
+        self._midnight = around.midnight
         held = around.held or {}
         for key, es in self._services.items():
             row = self._rows[key]
             count = held.get((es.metadata.namespace, es.spec.service), 0)
-            waits = es.status.phase == "Waking" or not es.status.conditions
-            if waits or row["held"] != (count if around.held is not None else None):
+            waits = es.status.state == State.WAKING or not es.status.conditions
+            if (
+                waits
+                or is_another_day
+                or row["held"] != (count if around.held is not None else None)
+            ):
                 made = service_row(es, around)
                 if made != row:
                     self._rows[key] = made

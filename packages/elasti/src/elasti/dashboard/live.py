@@ -1,11 +1,10 @@
-"""What the programs of an installation say of themselves now, as far as that can be known from here.
+"""Live figures of an installation: held connections, trigger values, and its own requests.
 
-The operator does not count them, so the resolvers are asked: their open `/metrics`, through the API
-server's proxy to pods, which works from wherever the API server can be reached. It needs the right
-`get pods/proxy` in Elasti's namespace, and a policy of the network may still keep the API server away
-from the pods. A pod with a loopback address, as a development cluster has, is on this machine and is
-asked itself. Held is known only where every resolver answered; where not, the reason is given. What
-operator and resolver request is in their Deployments.
+Only the resolvers know what they hold, so their open `/metrics` is read through the API server's proxy to pods, which
+works from wherever the API server can be reached. It needs the right `get pods/proxy` in Elasti's namespace, and a
+NetworkPolicy may still keep the API server away from the pods. A pod with a loopback address, as a development
+cluster has, is on this machine and is read directly. Held is known only if every resolver answered; otherwise the
+reason is given. What operator and resolver request is in their Deployments.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-import aiohttp
 import msgspec
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, TRIGGER_VALUE_METRIC
@@ -27,7 +25,10 @@ from elasti.api.types import CapacityStatus
 from elasti.api.usage import RequestingPod, pod_request
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
+from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
+from kubeloop.http.framing import FramingError
 from kubeloop.metrics.reader import samples
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,11 +44,12 @@ _SLICES = "discovery.k8s.io/v1/endpointslices"
 _METRIC = "elasti_resolver_queued_count"
 _TIMEOUT = 3.0
 _AT_ONCE = 16
+_MAX_METRICS = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeldCounts:
-    """Connections that wait, by namespace and Service; None where that is not known, and why."""
+    """Waiting connections by namespace and Service; None if unknown, with the reason."""
 
     counts: Mapping[tuple[str, str], int] | None
     why: str = ""
@@ -63,9 +65,9 @@ class ResolverPod:
 
 
 async def read_held(client: Client, namespace: str, *, asks_pods: bool = True) -> HeldCounts:
-    """Ask every resolver in Elasti's namespace. Never raises for what it cannot know.
+    """Read every resolver in Elasti's namespace. Never raises for what it cannot read.
 
-    asks_pods: itself where they are on this machine, which a user's rights do not bound.
+    asks_pods: read pods of this machine directly, which needs no rights in the cluster.
     """
     try:
         pods = await _pods_behind(client, namespace, RESOLVER_SERVICE)
@@ -87,7 +89,7 @@ async def read_held(client: Client, namespace: str, *, asks_pods: bool = True) -
 async def read_trigger_values(
     client: Client, namespace: str, *, asks_pods: bool = True
 ) -> TriggerValues:
-    """Ask operators what triggers show now; nothing where none tells.
+    """Read the current trigger values from the operators; empty if none answers.
 
     Only the one that leads reads triggers.
     """
@@ -110,7 +112,7 @@ async def _pods_behind(client: Client, namespace: str, service: str) -> list[Res
 
 
 async def own_requests(client: Client, namespace: str) -> CapacityStatus | None:
-    """Return what operator, resolver and dashboard request, all replicas; None where nothing tells."""
+    """Return what operator, resolver and dashboard request, all replicas; None if that cannot be read."""
     deployments = client.resource("apps/v1/deployments", namespace=namespace)
     cpu = memory = 0
     try:
@@ -154,7 +156,7 @@ def sum_of(pods: Iterable[ResolverPod], answers: Iterable[str | Exception]) -> H
             if isinstance(answer, Exception):
                 raise answer
             total.update(dict(counts(answer)))
-        except (KubeError, ValueError, OSError, aiohttp.ClientError, TimeoutError) as error:
+        except (KubeError, ValueError, OSError, AnswerTooLong) as error:
             return HeldCounts(
                 None, f"resolver {pod.name or pod.address} was not reached: {_message(error)}"
             )
@@ -166,6 +168,8 @@ def counts(metrics: str) -> Iterator[tuple[tuple[str, str], int]]:
     if f"# TYPE {_METRIC} " not in metrics:
         raise ValueError(f"its metrics have no {_METRIC}")
     for labels, value in samples(metrics, _METRIC):
+        if not {"namespace", "service"} <= labels.keys():
+            raise ValueError(f"its {_METRIC} has no label service; it is KubeElasti's resolver")
         yield (labels["namespace"], labels["service"]), int(value)
 
 
@@ -182,18 +186,16 @@ async def _metrics(
         return response.body.decode(errors="replace")
     try:
         return await _directly(pod)
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+    except (OSError, FramingError, AnswerTooLong) as error:
         return error
 
 
 async def _directly(pod: ResolverPod) -> str:
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
-    async with (
-        aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
-        session.get(f"http://{pod.address}:{pod.port}/metrics") as response,
-    ):
-        response.raise_for_status()
-        return await response.text()
+    url = f"http://{url_host(pod.address)}:{pod.port}/metrics"
+    async with HttpClient() as http, http.request("GET", url, timeout=_TIMEOUT) as answer:
+        if answer.status != 200:
+            raise FramingError(f"{url}: status {answer.status}")
+        return (await answer.body(limit=_MAX_METRICS)).decode(errors="replace")
 
 
 def _admin(ports: Mapping[str | None, int | None]) -> int:
@@ -215,7 +217,7 @@ def _message(error: Exception) -> str:
             return "it is gone, or the API server has no proxy to pods"
         case TimeoutError():
             return "no answer in time"
-        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
-            return f"{error.host}:{error.port}: {os.strerror(number)}"
+        case ConnectFailed(cause=OSError(errno=int(number))):
+            return os.strerror(number)
         case _:
             return str(error) or type(error).__name__

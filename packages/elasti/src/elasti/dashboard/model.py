@@ -1,6 +1,6 @@
-"""What the page shows of ElastiServices, as values for JSON. Pure.
+"""The page's view of ElastiServices, as values for JSON. Pure.
 
-The page adds nothing to what it is told here but spans of time, and writes text as text.
+The page adds only spans of time, and writes text as text, never as markup.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.conditions import (
-    READY,
-    RESOLVER_AVAILABLE,
-    SCALE_CONTESTED,
-    TRIGGERS_HEALTHY,
-    Reason,
-)
-from elasti.api.names import KEEP_AWAKE_ANNOTATION
+from elasti.api.conditions import TRIGGERS_HEALTHY, TROUBLES, Reason
+from elasti.api.names import DOZE_GUARD, KEEP_AWAKE_ANNOTATION
+from elasti.api.schedules import outlook
+from elasti.api.states import State
 from elasti.api.usage import MOST_RECENT, recorded_sleeps
-from elasti.api.view import moment, row_of, state_word, why_of
+from elasti.api.view import moment, row_of, shown_state, why_of, worker_lines
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
@@ -31,17 +27,11 @@ if TYPE_CHECKING:
 
 _WEEK = dt.timedelta(days=7)
 _PATIENCE = 60.0
-# What is wrong and does not pass by itself: the condition and the status that says so.
-_TROUBLES = (
-    (READY, "False"),
-    (RESOLVER_AVAILABLE, "False"),
-    (SCALE_CONTESTED, "True"),
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What an object itself does not say: the time, when today began, held connections."""
+    """Context that an object does not have: the time, the start of the day, held connections."""
 
     now: dt.datetime
     midnight: dt.datetime
@@ -49,7 +39,7 @@ class Surroundings:
 
 
 def key_of(es: ElastiService) -> str:
-    """Return by what the page knows it."""
+    """Return the key of its row."""
     return f"{es.metadata.namespace}/{es.metadata.name}"
 
 
@@ -67,7 +57,7 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "state": state_of(es),
         "since": status.since,
         "trouble": trouble_of(es, around.now),
-        "why": {"reason": row.why.reason, "message": row.why.message},
+        "why": row.to_json()["whyNotAsleep"],
         "sleepsAt": status.sleeps_at,
         "held": row.held,
         "coldStart": wake.seconds if wake else None,
@@ -75,36 +65,38 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "lastWake": msgspec.to_builtins(wake),
         "released": status.capacity and status.released_since and _amounts(status.capacity),
         "counted": status.capacity is not None,
-        "suspended": es.spec.suspend,
-        "keptUntil": kept if until is not None and until > around.now else None,
+        "suspended": es.spec.suspended,
+        "keptUntil": kept
+        if until is not None and until > around.now and kept != DOZE_GUARD
+        else None,
     }
 
 
 def state_of(es: ElastiService) -> str:
-    """Return its state in a word; what the operator has not said is a state, too."""
+    """Return its state in a word, also while the operator has not reported one."""
     if not es.status.conditions:
-        return "not seen"
-    return state_word(es.status.state) or "not in order"
+        return "pending"
+    return shown_state(es)
 
 
 def trouble_of(es: ElastiService, now: dt.datetime) -> str:
-    """Return the sentence of what is wrong and does not pass by itself; "" where nothing is."""
+    """Return the problem that does not pass by itself, as a sentence, or ""."""
     if es.metadata.deletion_timestamp:
         return ""
     found = {entry.type: entry for entry in es.status.conditions}
     if not found:
         return why_of(es).message if _lasts(es.metadata.creation_timestamp, now) else ""
-    for kind, bad in _TROUBLES:
+    for kind, bad in TROUBLES:
         entry = found.get(kind)
         if entry is not None and entry.status == bad:
             return entry.message or entry.reason
-    # Triggers fail while pods start; without any, it is put to sleep by hand, as its user wants it.
+    # Triggers fail while pods start. Having none is not a problem: the user puts it to sleep by hand.
     triggers = found.get(TRIGGERS_HEALTHY)
     if triggers is not None and triggers.reason == Reason.FAILING:
         return triggers.message if _lasts(triggers.last_transition_time, now) else ""
-    if es.status.phase == "Waking" and _lasts(es.status.since, now):
+    if es.status.state == State.WAKING and _lasts(es.status.since, now):
         ref = es.spec.scale_target_ref
-        return f"waking since {es.status.since}; see why no pod of {ref.kind} {ref.name} is ready"
+        return f"waking for too long; check why no pod of {ref.kind} {ref.name} is ready"
     return ""
 
 
@@ -114,14 +106,14 @@ def _lasts(since: str | None, now: dt.datetime) -> bool:
 
 
 def wakes_since(es: ElastiService, start: dt.datetime) -> str:
-    """Return how many wake-ups are recorded since then; with a plus where there may be more."""
+    """Return how many wake-ups are recorded since then, with a plus if there may be more."""
     ends = [moment(sleep.until) for sleep in es.status.recent]
     count = sum(end is not None and end >= start for end in ends)
     return f"{count}+" if count == MOST_RECENT else str(count)
 
 
 def summary(rows: Iterable[JsonObject], own: CapacityStatus | None) -> JsonObject:
-    """Return what stands above the table; `own`: what operator and resolver request."""
+    """Return the figures above the table; `own`: what Elasti's own pods request."""
     counts = {"trouble": 0}
     released = {"cpu": 0, "memory": 0, "uncounted": 0}
     for row in rows:
@@ -142,9 +134,11 @@ def _amounts(capacity: CapacityStatus) -> dict[str, int]:
 
 
 def service_detail(es: ElastiService, around: Surroundings) -> JsonObject:
-    """Return what its own page has from the object itself."""
+    """Return the part of its own page that comes from the object."""
     return {
         "row": service_row(es, around),
+        "schedule": outlook(es, around.now),
+        "workers": worker_lines(es),
         "history": history(es, around.now),
         "conditions": msgspec.to_builtins(es.status.conditions),
         "triggers": msgspec.to_builtins(es.status.triggers),
@@ -152,7 +146,7 @@ def service_detail(es: ElastiService, around: Surroundings) -> JsonObject:
 
 
 def history(es: ElastiService, now: dt.datetime) -> JsonObject:
-    """Return when it slept in the last week, as far as that is recorded, and what woke it."""
+    """Return the recorded sleeps of the last week, and what ended each."""
     status, start = es.status, now - _WEEK
     if status.usage is None:
         known, asleep, wakes = now, 0, 0
@@ -162,18 +156,20 @@ def history(es: ElastiService, now: dt.datetime) -> JsonObject:
     sleeps = list(msgspec.to_builtins(status.recent))
     if status.asleep_since is not None:
         sleeps.append({"since": status.asleep_since})
+    elif status.doze is not None:
+        sleeps.append({"since": status.doze.since, "mode": "Doze"})
     share = asleep / max((now - known).total_seconds(), 1.0)
     return {
         "knownSince": format_time(known),
         "sleeps": sleeps,
-        "text": f"asleep {min(share, 1.0):.0%}, {wakes} wake-ups",
+        "text": f"asleep {min(share, 1.0):.0%}, {wakes} wake-up{'' if wakes == 1 else 's'}",
     }
 
 
 def cold_start_stages(es: ElastiService, pods: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return how long each stage of the last cold start took, by the first pod that it made.
+    """Return how long each stage of the last cold start took, as its first pod reports it.
 
-    Kubernetes keeps whole seconds. Empty where that pod is gone, or the wake-up is not over.
+    Kubernetes keeps whole seconds. Empty if that pod is gone, or the wake-up is not over.
     """
     wake = es.status.last_wake
     began = moment(wake.time) if wake else None
@@ -187,11 +183,11 @@ def cold_start_stages(es: ElastiService, pods: Sequence[JsonObject]) -> list[Jso
     at, pod = min(started, key=lambda entry: entry[0])
     end = began + dt.timedelta(seconds=wake.seconds)
     moments = (
-        ("its pod is made", at),
-        ("it is scheduled", _condition_time(pod, "PodScheduled")),
-        ("its containers run", _running_time(pod)),
-        ("Kubernetes calls it ready", _condition_time(pod, "Ready")),
-        ("traffic goes to it", end),
+        ("Pod created", at),
+        ("Pod scheduled", _condition_time(pod, "PodScheduled")),
+        ("Containers running", _running_time(pod)),
+        ("Pod ready", _condition_time(pod, "Ready")),
+        ("Traffic switched", end),
     )
     stages, before = [], began
     for name, reached in moments:

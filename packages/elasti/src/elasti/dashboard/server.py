@@ -1,13 +1,16 @@
-"""The page's server, and who gets in: on loopback the one who started it, with that user's own rights.
+"""The page's server. On loopback it serves the user who started it, with that user's own rights.
 
-Other programs and other pages can reach a loopback port, so nothing is answered without all of these:
+Other programs and other pages can reach a loopback port, so every request must pass all of these checks:
 
-- `Host` is this address, so that no foreign name was pointed here (DNS rebinding).
-- `Origin` and `Sec-Fetch-Site`, where a browser sends them, are this page's; nothing is shown in a frame.
-- A session: a token in the address that is good for one request, exchanged for a cookie.
-- For what changes anything, a second token that only the page itself knows.
+- `Host` is this address, so no foreign name points here (DNS rebinding).
+- `Origin` and `Sec-Fetch-Site`, if a browser sends them, are this page's. The page refuses frames.
+- The path begins with the session's key. A browser gets it in exchange for a code that works once. The code is not
+  among the browser's arguments, which other users of the machine can read: a file leads the browser here. The key
+  is not a cookie, because browsers send the cookies of 127.0.0.1 to every port of it.
+- A request that changes something carries a second token, which only the page itself knows.
 
-`PageServer` is what it has in common with the server for many visitors (`elasti.dashboard.visitors`). Everything that the page is made of comes from here; its policy lets a browser load nothing else.
+`PageServer` is the part that it shares with the server for many visitors (`elasti.dashboard.visitors`). The page
+loads everything from here; its content security policy allows nothing else.
 """
 
 from __future__ import annotations
@@ -20,32 +23,42 @@ import datetime as dt
 import hmac
 import html
 import importlib.resources
+import re
 import secrets
 from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
-from aiohttp import web
 
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES, GROUP, KIND, PLURAL
+from elasti.api.states import State
 from elasti.api.types import ElastiService
+from elasti.api.view import dependency_tree
 from elasti.api.wire import Ask
 from elasti.dashboard.live import read_trigger_values
 from elasti.dashboard.model import cold_start_stages, service_detail
-from kubeloop.client.errors import ApiError, KubeError
-from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.client.errors import ApiError, KubeError, ServiceUnavailable, Status
+from kubeloop.http.server import (
+    ConnectionLimits,
+    HttpError,
+    HttpServer,
+    Request,
+    Response,
+    Router,
+)
+from kubeloop.objects.names import DNS_LABEL_63, DNS_SUBDOMAIN
 from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 
     from elasti.dashboard.feed import Feed, Listener
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 _LOOPBACK = "127.0.0.1"
+# Fewer than the connections of a server, so that a page always loads, however many are open.
+MOST_STREAMS = 16
 _LIMITS = ConnectionLimits(answer=3600.0, connections=64)
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -58,7 +71,6 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _HEARTBEAT = 15.0
-_STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _ASSETS = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 _FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 _ACTIONS = {
@@ -70,35 +82,57 @@ _ACTIONS = {
     "resume": (Ask.RESUME, 0, "resumed: it may sleep again"),
 }
 _KEEP = ("keep-1h", "keep-3h")
+NAMESPACE = re.compile(DNS_LABEL_63)
+_NAME = re.compile(rf"(?=.{{1,253}}\Z){DNS_SUBDOMAIN}")
 
 
 @dataclasses.dataclass(slots=True)
 class Visit:
-    """One user's client, what it follows, and what the user was found to be allowed; until that loop time."""
+    """One user's view of the cluster."""
 
     client: Client
     feed: Feed
     until: float | None = None
+    """The loop time at which its streams end."""
     rights: dict[tuple[str, str], bool] = dataclasses.field(default_factory=dict)
+    """The user's rights at the API server, by namespace and verb."""
+    streams: int = 0
+
+    @contextlib.contextmanager
+    def streaming(self) -> Iterator[Listener]:
+        """Have a listener during the block. Raises ServiceUnavailable if too many pages are open."""
+        if self.streams >= MOST_STREAMS:
+            message = f"this page is open {MOST_STREAMS} times; close one of them"
+            raise ServiceUnavailable(Status(code=503, message=message))
+        self.streams += 1
+        try:
+            with self.feed.listening() as listener:
+                yield listener
+        finally:
+            self.streams -= 1
 
 
 class PageServer(abc.ABC):
     """Serves the page, from `open` to `close`."""
 
-    def __init__(self, elasti_namespace: str, limits: ConnectionLimits) -> None:
+    def __init__(self, elasti_namespace: str, limits: ConnectionLimits, base: str = "") -> None:
+        """Serve below `base`, a path without a slash at its end."""
         self._elasti_namespace = elasti_namespace
-        self._server = HardenedServer(limits)
+        self._server = HttpServer(self._guard, limits, max_body=4096, shutdown_timeout=0.5)
+        service = base + "/api/services/{namespace}/{name}"
+        self._routes = Router(
+            {
+                f"GET {base}/": self._page,
+                f"GET {base}/assets/{{name}}": self._asset,
+                f"GET {base}/api/events": self._events,
+                f"GET {service}": self._detail,
+                f"POST {service}/{{action}}": self._act,
+            }
+        )
 
     async def open(self, port: int = 0, address: str | None = _LOOPBACK) -> None:
         """Listen; port 0 takes any free one, address None is all."""
-        app = web.Application(client_max_size=4096, middlewares=[self._guard])
-        service = "/api/services/{namespace}/{name}"
-        app.router.add_get("/", self._page)
-        app.router.add_get("/assets/{name}", self._asset)
-        app.router.add_get("/api/events", self._events)
-        app.router.add_get(service, self._detail)
-        app.router.add_post(service + "/{action}", self._act)
-        await self._server.open(app, address, port, shutdown_timeout=0.5)
+        await self._server.open(address, port)
 
     @property
     def port(self) -> int:
@@ -111,90 +145,74 @@ class PageServer(abc.ABC):
 
     # Who may come in
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guard(self, request: Request) -> Response:
         try:
             answered = self._admit(request)
-            response = await handler(request) if answered is None else answered
+            response = await self._routes(request) if answered is None else answered
         except KubeError as error:
             response = _failure(error)
-        except web.HTTPException as error:
-            response = _json(error.status, {"message": error.text or error.reason})
-        if not response.prepared:
-            response.headers.update(_HEADERS)
+        except HttpError as error:
+            response = _json(error.status, {"message": str(error)})
+        response.headers |= _HEADERS
         return response
 
     @abc.abstractmethod
-    def _admit(self, request: web.Request) -> web.Response | None:
-        """Let a request in, or answer it. Raises HTTPException."""
+    def _admit(self, request: Request) -> Response | None:
+        """Let a request in, or answer it. Raises HttpError."""
 
     @abc.abstractmethod
-    def _csrf_of(self, request: web.Request) -> str:
-        """Return what only the page of this visitor knows."""
+    def _csrf_of(self, request: Request) -> str:
+        """Return the token that only this visitor's page knows."""
 
     @abc.abstractmethod
-    def _place_of(self, request: web.Request) -> str:
-        """Return what the page is about."""
+    def _place_of(self, request: Request) -> str:
+        """Return the cluster and namespace that the page shows."""
 
     @abc.abstractmethod
-    def _visit(self, request: web.Request) -> contextlib.AbstractAsyncContextManager[Visit]:
-        """Have the visitor's client during the block. Raises KubeError, HTTPBadRequest."""
+    def _visit(self, request: Request) -> contextlib.AbstractAsyncContextManager[Visit]:
+        """Have the visitor's view during the block. Raises KubeError, HttpError."""
 
     def _check_page(
-        self, request: web.Request, scheme: str, hosts: Collection[str], *, arrives: bool = False
+        self, request: Request, scheme: str, hosts: Collection[str], *, arrives: bool = False
     ) -> None:
-        """Refuse what does not come from this server's own page, not in a frame. Raises HTTPForbidden.
+        """Refuse other hosts, other pages and frames. Raises HttpError.
 
         arrives: another site may have led the visitor to the page itself.
         """
-        if request.headers.get("Host", "") not in hosts:
-            raise web.HTTPForbidden(text="this server is only for its own address")
-        origin = request.headers.get("Origin")
-        is_own = arrives or request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
-        if origin not in (None, f"{scheme}://{request.host}") or not is_own:
-            raise web.HTTPForbidden(text="another page may not ask this server")
-        if request.headers.get("Sec-Fetch-Dest") in _FRAMES:
-            raise web.HTTPForbidden(text="this page is not shown in a frame")
+        if request.header("host") not in hosts:
+            raise HttpError(403, "this server answers only at its own address")
+        own = (None, "none", "same-origin")
+        is_own = arrives or request.header("sec-fetch-site") in own
+        allowed = (None, f"{scheme}://{request.header('host')}")
+        if request.header("origin") not in allowed or not is_own:
+            raise HttpError(403, "only this server's own page may send requests")
+        if request.header("sec-fetch-dest") in _FRAMES:
+            raise HttpError(403, "this page refuses to be shown in a frame")
 
-    def _check_csrf(self, request: web.Request) -> None:
-        token = request.headers.get("X-CSRF-Token", "")
+    def _check_csrf(self, request: Request) -> None:
+        token = request.header("x-csrf-token") or ""
         if request.method not in ("GET", "HEAD") and not same(token, self._csrf_of(request)):
-            raise web.HTTPForbidden(text="the page's own token is missing; load the page again")
+            raise HttpError(403, "the page's own token is missing; load the page again")
 
-    # What there is
+    # Reads
 
-    async def _page(self, request: web.Request) -> web.Response:
+    async def _page(self, request: Request) -> Response:
         text = _file("index.html").replace("{csrf}", self._csrf_of(request))
         text = text.replace("{place}", html.escape(self._place_of(request)))
-        return web.Response(text=text, content_type="text/html")
+        return Response(body=text.encode(), content_type="text/html; charset=utf-8")
 
-    async def _asset(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
+    async def _asset(self, request: Request) -> Response:
+        name = request.arguments["name"]
         if name not in _ASSETS:
-            raise web.HTTPNotFound(text=f"there is no {name}")
-        return web.Response(text=_file(name), content_type=_ASSETS[name])
+            raise HttpError(404, "there is no such file")
+        return Response(body=_file(name).encode(), content_type=f"{_ASSETS[name]}; charset=utf-8")
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers=_HEADERS | _STREAM)
-        try:
-            async with self._visit(request) as visit:
-                await response.prepare(request)
-                # A visitor's token may be another one by now, and this with it.
-                csrf = self._csrf_of(request).encode()
-                await response.write(b"retry: 500\nevent: csrf\ndata: %b\n\n" % csrf)
-                with visit.feed.listening() as listener, contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(visit.until):
-                        while True:
-                            await response.write(await _news(listener))
-        except KubeError as error:
-            # A page learns nothing of an answer that is no stream, and would ask again at once.
-            await response.prepare(request)
-            body = msgspec.json.encode(f"Nothing can be shown: {error}")
-            await response.write(b"retry: 30000\nevent: problem\ndata: %b\n\n" % body)
-        return response
+    async def _events(self, request: Request) -> Response:
+        stream = _stream(self._visit(request), self._csrf_of(request).encode())
+        return Response(200, stream, "text/event-stream", {"X-Accel-Buffering": "no"})
 
-    async def _detail(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
+    async def _detail(self, request: Request) -> Response:
+        namespace, name = _named(request)
         async with self._visit(request) as visit:
             client, feed = visit.client, visit.feed
             raw = await client.resource(ELASTISERVICES).get(name, namespace=namespace)
@@ -204,6 +222,7 @@ class PageServer(abc.ABC):
             except msgspec.ValidationError as error:
                 es = ElastiService.salvaged(msgspec.json.encode(raw), str(error))
             found = service_detail(es, feed.around())
+            found["dependencies"] = await _dependencies_of(client, es)
             events, why = await _events_of(client, es)
             actions = [one for one in _sensible(es) if await _allowed(visit, namespace, one)]
             values = await read_trigger_values(
@@ -211,7 +230,7 @@ class PageServer(abc.ABC):
             )
             found |= {
                 "actions": actions,
-                "actionsWhy": "" if actions else "You may look at it, and not change it.",
+                "actionsWhy": "" if actions else "Read-only: your rights do not let you change it.",
                 "events": events,
                 "eventsWhy": why,
                 "heldWhy": feed.held.why,
@@ -221,11 +240,11 @@ class PageServer(abc.ABC):
             }
         return _json(200, found)
 
-    async def _act(self, request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        if request.match_info["action"] not in _ACTIONS:
-            raise web.HTTPNotFound(text=f"there is no action {request.match_info['action']}")
-        ask, hours, done = _ACTIONS[request.match_info["action"]]
+    async def _act(self, request: Request) -> Response:
+        namespace, name = _named(request)
+        if request.arguments["action"] not in _ACTIONS:
+            raise HttpError(404, f"there is no such action; use one of {', '.join(_ACTIONS)}")
+        ask, hours, done = _ACTIONS[request.arguments["action"]]
         now = dt.datetime.now(dt.UTC)
         body = ask.patch(now, now + dt.timedelta(hours=hours) if hours else None)
         async with self._visit(request) as visit:
@@ -236,67 +255,96 @@ class PageServer(abc.ABC):
 
 
 class DashboardServer(PageServer):
-    """For the one who started it: `url` lets one browser in."""
+    """Serves the user who started it: `url` lets one browser in."""
 
     def __init__(self, client: Client, feed: Feed, *, elasti_namespace: str, place: str) -> None:
-        super().__init__(elasti_namespace, _LIMITS)
+        self._session = secrets.token_urlsafe(32)
+        super().__init__(elasti_namespace, _LIMITS, f"/{self._session}")
         self._own = Visit(client, feed)
         self._place = place
-        self._token: str | None = secrets.token_urlsafe(32)
-        self._session = secrets.token_urlsafe(32)
+        self._code: str | None = secrets.token_urlsafe(32)
         self._csrf = secrets.token_urlsafe(32)
 
     @property
     def url(self) -> str:
         """The address to open, once."""
-        return f"http://{_LOOPBACK}:{self.port}/?token={self._token}"
+        return f"http://{_LOOPBACK}:{self.port}/?code={self._code}"
 
-    def _admit(self, request: web.Request) -> web.Response | None:
+    def _admit(self, request: Request) -> Response | None:
         hosts = {f"{_LOOPBACK}:{self.port}", f"localhost:{self.port}"}
-        self._check_page(request, "http", hosts)
-        if request.path == "/" and "token" in request.query:
-            return self._enter(request.query["token"])
-        if not same(request.cookies.get(self._cookie, ""), self._session):
-            raise web.HTTPForbidden(
-                text="this browser has no session here; start elasti dashboard again"
-            )
+        # The file that leads here counts as another site, also after the redirection to the page.
+        arrives = request.method == "GET" and request.path in ("/", f"/{self._session}/")
+        self._check_page(request, "http", hosts, arrives=arrives)
+        if request.path == "/" and "code" in request.query:
+            return self._enter(request.parameter("code"))
+        if not same(request.path.split("/")[1], self._session):
+            raise HttpError(403, "this is not a page's address; start elasti dashboard again")
         self._check_csrf(request)
         return None
 
-    def _csrf_of(self, request: web.Request) -> str:
+    def _csrf_of(self, request: Request) -> str:
         return self._csrf
 
-    def _place_of(self, request: web.Request) -> str:
+    def _place_of(self, request: Request) -> str:
         return self._place
 
     @contextlib.asynccontextmanager
-    async def _visit(self, request: web.Request) -> AsyncIterator[Visit]:
+    async def _visit(self, request: Request) -> AsyncIterator[Visit]:
         yield self._own
 
-    @property
-    def _cookie(self) -> str:
-        # Browsers send cookies to every port of a host.
-        return f"elasti-dashboard-{self.port}"
+    def _enter(self, code: str) -> Response:
+        """Exchange the code of the address for the session's path, once."""
+        if self._code is None or not same(code, self._code):
+            raise HttpError(403, "this address has already been used; start elasti dashboard again")
+        self._code = None
+        return Response(303, headers={"Location": f"/{self._session}/"})
 
-    def _enter(self, token: str) -> web.Response:
-        """Exchange the token of the address for a session; it is good once."""
-        if self._token is None or not same(token, self._token):
-            raise web.HTTPForbidden(
-                text="this address was used already; start elasti dashboard again"
-            )
-        self._token = None
-        response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
-        return response
+
+def _named(request: Request) -> tuple[str, str]:
+    """Return the namespace and name that a path names. Raises HttpError."""
+    namespace, name = request.arguments["namespace"], request.arguments["name"]
+    if not NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+        raise HttpError(400, "the path does not name a namespace and an ElastiService")
+    return namespace, name
+
+
+async def _stream(
+    visiting: contextlib.AbstractAsyncContextManager[Visit], csrf: bytes
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async with visiting as visit:
+            with visit.streaming() as listener, contextlib.suppress(TimeoutError):
+                # The visitor may have another token by now, and with it another CSRF token.
+                yield b"retry: 500\nevent: csrf\ndata: %b\n\n" % csrf
+                while True:
+                    async with asyncio.timeout_at(visit.until):
+                        news = await _news(listener)
+                    yield news
+    except KubeError as error:
+        # EventSource hides every answer that is not a stream from the page.
+        body = msgspec.json.encode(f"Nothing can be shown: {error}")
+        yield b"retry: 30000\nevent: problem\ndata: %b\n\n" % body
 
 
 async def _news(listener: Listener) -> bytes:
-    """Return the next message; one that says nothing now and then, which finds that a page was closed."""
+    """Return the next message, or an empty one in quiet times: writing it finds out if the page was closed."""
     try:
         async with asyncio.timeout(_HEARTBEAT):
             return b"data: %b\n\n" % await listener.next()
     except TimeoutError:
         return b":\n\n"
+
+
+async def _dependencies_of(client: Client, es: ElastiService) -> list[str]:
+    """Return the tree below an ElastiService; empty if the others may not be listed."""
+    if not es.spec.depends_on:
+        return []
+    resource = client.resource(ELASTISERVICES, ElastiService, namespace=es.metadata.namespace)
+    try:
+        others = {one.metadata.name: one async for one in resource.items()}
+    except KubeError:
+        return []
+    return dependency_tree(es, others)
 
 
 async def _events_of(client: Client, es: ElastiService) -> tuple[list[JsonObject], str]:
@@ -309,7 +357,7 @@ async def _events_of(client: Client, es: ElastiService) -> tuple[list[JsonObject
 
 
 async def _pods_of(client: Client, es: ElastiService) -> list[JsonObject]:
-    """Return the target's pods; none where they cannot be read, which only leaves stages out."""
+    """Return the target's pods; none if they cannot be read, which only leaves stages out."""
     ref, namespace = es.spec.scale_target_ref, es.metadata.namespace
     try:
         targets = await client.resource_for(ref.api_version, ref.kind)
@@ -323,14 +371,16 @@ async def _pods_of(client: Client, es: ElastiService) -> list[JsonObject]:
 
 def _sensible(es: ElastiService) -> list[str]:
     """Return the actions that mean something now, the likeliest first."""
+    if es.spec.observes:
+        return []
     if es.spec.suspend:
         return ["resume"]
-    asleep = es.status.state == "Proxy"
+    asleep = es.status.state == State.PROXY or es.status.doze is not None
     return ["wake", *_KEEP, "suspend"] if asleep else [*_KEEP, "sleep", "suspend"]
 
 
 async def _allowed(visit: Visit, namespace: str, action: str) -> bool:
-    """Ask the API server whether the user may; it is asked again by the act itself."""
+    """Ask the API server whether the user may do this; the action itself asks again."""
     verb = _ACTIONS[action][0].verb
     if (namespace, verb) not in visit.rights:
         asked = {"verb": verb, "group": GROUP, "resource": PLURAL, "namespace": namespace}
@@ -345,7 +395,7 @@ async def _allowed(visit: Visit, namespace: str, action: str) -> bool:
 
 
 def same(given: str, wanted: str) -> bool:
-    """Whether two secrets are one, in a time that does not tell how nearly."""
+    """Compare two secrets in constant time. Headers may hold any bytes."""
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
@@ -353,12 +403,10 @@ def _file(name: str) -> str:
     return (importlib.resources.files("elasti.dashboard") / "assets" / name).read_text("utf-8")
 
 
-def _failure(error: KubeError) -> web.Response:
+def _failure(error: KubeError) -> Response:
     status = error.status.code if isinstance(error, ApiError) else 502
     return _json(status or 502, {"message": str(error)})
 
 
-def _json(status: int, body: JsonObject) -> web.Response:
-    return web.Response(
-        status=status, body=msgspec.json.encode(body), content_type="application/json"
-    )
+def _json(status: int, body: JsonObject) -> Response:
+    return Response(status=status, body=msgspec.json.encode(body), content_type="application/json")

@@ -1,15 +1,16 @@
 """The page's server in a cluster: every read and write is made with the visitor's own bearer token.
 
 An authenticating proxy in front signs visitors in and sends each one's token in `Authorization`. The server has
-no rights of its own: of its pod it uses the API server's address and CA. Without a token, or with one that the API
-server does not take, there is nothing to see; a client that reaches the port can do what its token can, and no more.
+no rights of its own: from its pod it uses only the API server's address and CA. Without a token that the API server
+accepts there is nothing to see, so a client that reaches the port can do only what its token can.
 
 Nothing is shared between tokens: each has a client, a watch and a cache of its own (`Visits`). These are bounded in
 number, closed soon after the last request, and made again every ten minutes, so that a token that has expired, or
-lost its rights, gets nothing from a cache.
+lost its rights, gets nothing from a cache. Only a token that the API server has accepted takes one of these places;
+until then it is one of the few that are being checked, so garbage tokens crowd out only each other.
 
-`Host`, `Origin`, frames and the page's own token are as on loopback, for the configured hosts and https: the proxy
-keeps visitors' sessions in cookies, which other sites' pages can use.
+`Host`, `Origin`, frames and the page's own token are checked as on loopback, for the configured hosts and https: the
+proxy keeps visitors' sessions in cookies, which other sites' pages can use.
 """
 
 from __future__ import annotations
@@ -19,16 +20,13 @@ import contextlib
 import dataclasses
 import hashlib
 import hmac
-import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import TypeAlias
 
-from aiohttp import web
-
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES
 from elasti.dashboard.feed import Feed
-from elasti.dashboard.server import PageServer, Visit
+from elasti.dashboard.server import NAMESPACE, PageServer, Visit
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client import Client, ClientConfig, Timeouts
 from kubeloop.client.auth.credentials import (
@@ -40,27 +38,34 @@ from kubeloop.client.auth.credentials import (
 from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.client_config import ClientSettings, in_cluster_endpoint
 from kubeloop.client.errors import KubeError, ServiceUnavailable, Status, TransportError
-from kubeloop.http.server import ConnectionLimits
+from kubeloop.http.server import ConnectionLimits, HttpError, Request, Response
 from kubeloop.informer.sync import NotSynced
 from kubeloop.objects.list_watch import ListOptions
 
 HEALTH_PATH = "/healthz"
 MOST_VISITS = 32
 MOST_VISITS_EACH = 4
+MOST_CHECKS = 8
+"""Tokens that are checked at the same time."""
+MOST_UNCHECKED = 64
+"""Those and the ones that wait for it: far fewer than the connections, which all clients share."""
 LIFETIME = 600.0
 IDLE = 60.0
 _LIMITS = ConnectionLimits(answer=LIFETIME + 60.0, connections=256)
 _TIMEOUTS = Timeouts(connect=5.0, request=30.0)
-_NAMESPACE = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?\Z")
 
 Key: TypeAlias = tuple[bytes, str]
 Begin: TypeAlias = Callable[[str, str], contextlib.AbstractAsyncContextManager[Visit]]
-"""Begins a visit with a token, to a namespace or, where it is empty, to all. Raises KubeError, NotSynced."""
+"""Checks a token, and has a client for one namespace, or for all if it is empty. Raises KubeError.
+
+The visit's feed is not running yet.
+"""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Kept:
     visit: asyncio.Future[Visit]
+    is_admitted: bool = False
     task: asyncio.Task[None] | None = None
     users: int = 0
     used: float = 0.0
@@ -74,6 +79,7 @@ class Visits(BackgroundTasks):
         super().__init__()
         self._begin = begin
         self._kept: dict[Key, _Kept] = {}
+        self._checks = asyncio.Semaphore(MOST_CHECKS)
 
     @contextlib.asynccontextmanager
     async def of(self, token: str, namespace: str) -> AsyncIterator[Visit]:
@@ -83,7 +89,8 @@ class Visits(BackgroundTasks):
         key = (hashlib.sha256(token.encode()).digest(), namespace)
         kept = self._kept.get(key)
         if kept is None:
-            self._make_room(key[0])
+            if sum(not one.is_admitted for one in self._kept.values()) >= MOST_UNCHECKED:
+                raise _unavailable("too many tokens are being checked here; try again")
             kept = self._kept[key] = _Kept(loop.create_future())
             kept.task = self.start(self._keep(key, kept, token), name="visit")
         kept.users += 1
@@ -96,14 +103,15 @@ class Visits(BackgroundTasks):
             kept.changed.set()
 
     def _make_room(self, who: bytes) -> None:
-        """End the visit that was idle for longest, where there are too many of one token or of all."""
-        own = [key for key in self._kept if key[0] == who]
-        for keys, most in ((own, MOST_VISITS_EACH), ([*self._kept], MOST_VISITS)):
+        """End the visit that was idle for longest if there are too many of one token or of all."""
+        every = [key for key, kept in self._kept.items() if kept.is_admitted]
+        own = [key for key in every if key[0] == who]
+        for keys, most in ((own, MOST_VISITS_EACH), (every, MOST_VISITS)):
             if len(keys) < most:
                 continue
             idle = [key for key in keys if not self._kept[key].users]
             if not idle:
-                raise ServiceUnavailable(Status(code=503, message="too many pages are open here"))
+                raise _unavailable("too many pages are open here")
             ended = self._kept.pop(min(idle, key=lambda key: self._kept[key].used))
             assert ended.task is not None
             ended.task.cancel()
@@ -112,7 +120,12 @@ class Visits(BackgroundTasks):
     async def _keep(self, key: Key, kept: _Kept, token: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            async with self._begin(token, key[1]) as visit:
+            async with contextlib.AsyncExitStack() as stack:
+                async with self._checks:
+                    visit = await stack.enter_async_context(self._begin(token, key[1]))
+                self._make_room(key[0])
+                kept.is_admitted = True
+                await stack.enter_async_context(visit.feed.running())
                 visit.until = until = loop.time() + LIFETIME
                 kept.visit.set_result(visit)
                 while loop.time() < (end := until if kept.users else min(until, kept.used + IDLE)):
@@ -127,8 +140,8 @@ class Visits(BackgroundTasks):
                     await kept.changed.wait()
         except (KubeError, NotSynced) as error:
             if not kept.visit.done():
-                told = TransportError(str(error)) if isinstance(error, NotSynced) else error
-                kept.visit.set_exception(told)
+                shown = TransportError(str(error)) if isinstance(error, NotSynced) else error
+                kept.visit.set_exception(shown)
                 kept.visit.exception()  # every waiter may be gone
         finally:
             kept.visit.cancel()
@@ -139,8 +152,12 @@ class Visits(BackgroundTasks):
             del self._kept[key]
 
 
+def _unavailable(message: str) -> ServiceUnavailable:
+    return ServiceUnavailable(Status(code=503, message=message))
+
+
 class VisitorServer(PageServer):
-    """For everyone whom the proxy in front sends with a token, at the hosts that are named."""
+    """Serves every visitor that the proxy in front sends with a token, at the given hosts."""
 
     def __init__(
         self, visits: Visits, *, hosts: Collection[str], namespace: str, elasti_namespace: str
@@ -151,41 +168,42 @@ class VisitorServer(PageServer):
         self._namespace = namespace
         self._secret = secrets.token_bytes(32)
 
-    def _admit(self, request: web.Request) -> web.Response | None:
+    def _admit(self, request: Request) -> Response | None:
         if request.path == HEALTH_PATH:
-            return web.Response(text="ok")
+            return Response(body=b"ok")
         # Signing in ends with a navigation that the browser counts as another site's.
-        navigates = request.headers.get("Sec-Fetch-Mode") == "navigate"
+        navigates = request.header("sec-fetch-mode") == "navigate"
         arrives = navigates and request.method == "GET" and request.path == "/"
         self._check_page(request, "https", self._hosts, arrives=arrives)
         changes = request.method not in ("GET", "HEAD")
-        if changes and "Origin" not in request.headers:
-            raise web.HTTPForbidden(text="only this server's own page may ask for that")
+        if changes and request.header("origin") is None:
+            raise HttpError(403, "only this server's own page may change anything")
         _token(request)
         self._check_csrf(request)
         return None
 
-    def _csrf_of(self, request: web.Request) -> str:
+    def _csrf_of(self, request: Request) -> str:
         return hmac.new(self._secret, _token(request).encode(), hashlib.sha256).hexdigest()
 
-    def _place_of(self, request: web.Request) -> str:
+    def _place_of(self, request: Request) -> str:
         return self._namespace_of(request) or "all namespaces; one is at /?namespace=NAME"
 
-    def _namespace_of(self, request: web.Request) -> str:
-        found = request.query.get("namespace", self._namespace)
-        if not _NAMESPACE.match(found):
-            raise web.HTTPBadRequest(text=f"{found!r} is no namespace")
+    def _namespace_of(self, request: Request) -> str:
+        found = request.parameter("namespace", self._namespace)
+        if found and not NAMESPACE.fullmatch(found):
+            raise HttpError(400, f"{found!r} is not a namespace")
         return found
 
-    def _visit(self, request: web.Request) -> contextlib.AbstractAsyncContextManager[Visit]:
+    def _visit(self, request: Request) -> contextlib.AbstractAsyncContextManager[Visit]:
         return self._visits.of(_token(request), self._namespace_of(request))
 
 
-def _token(request: web.Request) -> str:
-    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+def _token(request: Request) -> str:
+    kind, _, token = (request.header("authorization") or "").partition(" ")
     if kind.lower() != "bearer" or not token.strip() or not token.isascii():
-        raise web.HTTPUnauthorized(
-            text="no bearer token came with this request: the proxy in front of the dashboard has to send one"
+        raise HttpError(
+            401,
+            "the request has no bearer token: the proxy in front of the dashboard has to send one",
         )
     return token.strip()
 
@@ -206,11 +224,9 @@ def visits_in_cluster(elasti_namespace: str, settings: ClientSettings) -> Visits
         )
         config = ClientConfig(endpoint=endpoint, credentials=credentials, source="visitor")
         async with Client(config, timeouts=_TIMEOUTS, user_agent=CLI_FIELD_MANAGER) as client:
-            # A watch would try again without end what is not allowed.
+            # A watch would retry forever what is not allowed.
             objects = client.resource(ELASTISERVICES, namespace=namespace)
             await objects.list(ListOptions(limit=1))
-            feed = Feed(client, namespace, elasti_namespace, asks_pods=False)
-            async with feed.running():
-                yield Visit(client, feed)
+            yield Visit(client, Feed(client, namespace, elasti_namespace, asks_pods=False))
 
     return Visits(begin)

@@ -24,17 +24,23 @@ from elasti.cli.install.choices import (
     Program,
 )
 from elasti.cli.install.flags import choices_of, merged, read_program_variables, written
+from elasti.cli.install.operator_policy import policy_spec
 from elasti.cli.main import main
+from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.settings import OperatorSettings
 from elasti.resolver.settings import ResolverSettings
 
 CLUSTERWIDE = Choices()
 NAMESPACED = Choices(namespaced=True, watch_namespaces=("shop", "blog"))
+WRITES = {"create", "update", "patch", "delete"}
 EVERY = [
     CLUSTERWIDE,
     NAMESPACED,
     Choices(authentication=False, namespace="scale", operator_replicas=1, resolver_replicas=5),
     Choices(with_definition=False, with_namespace=False, watch_namespaces=("shop",)),
+    Choices(tls="off"),
+    Choices(tls="required", tls_secret="of-cert-manager"),
+    Choices(enrolment=True),
 ]
 
 
@@ -86,7 +92,13 @@ def test_no_right_is_for_everything(choices: Choices):
     for role in (*objects(choices, "Role"), *objects(choices, "ClusterRole")):
         for rule in role.get("rules", ()):
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert "secrets" not in rule["resources"]
+            if "secrets" in rule["resources"]:
+                # Its own certificates: by name, and without `create`, which no name can bind.
+                assert (role["kind"], role["metadata"]["name"]) == (
+                    "Role",
+                    "elasti-operator-leader",
+                )
+                assert (rule["resourceNames"], rule["verbs"]) == (["elasti-tls"], ["get", "update"])
 
 
 @pytest.mark.parametrize("choices", EVERY)
@@ -184,6 +196,38 @@ def test_without_authentication_there_is_no_token():
         assert not any("TOKEN" in name for name in variables_of(EVERY[2], program))
 
 
+def test_both_programs_mount_their_certificates_and_not_the_authoritys_key():
+    for program in PROGRAMS:
+        pod = pod_of(CLUSTERWIDE, program)
+        (secret,) = (volume["secret"] for volume in pod["volumes"] if "secret" in volume)
+        (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "elasti-tls")
+        assert variables_of(CLUSTERWIDE, program)["ELASTI_TLS_DIRECTORY"] == mount["mountPath"]
+        assert [item["key"] for item in secret["items"]] == ["ca.crt", "tls.crt", "tls.key"]
+        assert (secret["secretName"], secret["optional"]) == ("elasti-tls", True)
+    (made,) = objects(CLUSTERWIDE, "Secret")
+    assert "data" not in made, "another apply would empty it"
+    assert OperatorSettings.from_env(variables_of(CLUSTERWIDE, Program.OPERATOR)).tls_secret
+    # A resolver neither makes certificates nor may it read the Secret.
+    assert "ELASTI_TLS_SECRET" not in variables_of(CLUSTERWIDE, Program.RESOLVER)
+
+
+@pytest.mark.parametrize(
+    "choices", [Choices(tls="off"), Choices(tls="required", tls_secret="of-cert-manager")]
+)
+def test_without_certificates_of_its_own_the_operator_has_no_right_on_secrets(choices: Choices):
+    assert objects(choices, "Secret") == []
+    rules = [rule for role in objects(choices, "Role") for rule in role["rules"]]
+    assert not any("secrets" in rule["resources"] for rule in rules)
+    for program in PROGRAMS:
+        volumes = [
+            v["secret"]["secretName"] for v in pod_of(choices, program)["volumes"] if "secret" in v
+        ]
+        assert volumes == ([choices.tls_secret] if choices.tls_secret else [])
+        settings = {n for n in variables_of(choices, program) if n.startswith("ELASTI_TLS")}
+        wanted = {"ELASTI_TLS_DIRECTORY", "ELASTI_TLS_REQUIRED"} if choices.tls_secret else set()
+        assert settings == wanted
+
+
 def test_a_resolver_has_more_time_to_leave_than_it_takes_at_most():
     pod = pod_of(CLUSTERWIDE, Program.RESOLVER)
     settings = ResolverSettings()
@@ -241,6 +285,46 @@ def test_programs_listen_on_every_address_unless_a_cluster_says_which():
         assert settings.from_env(told).host == "127.1.2.3"
         exact = {**told, f"ELASTI_{program.name}_HOST": "127.9.9.9"}
         assert settings.from_env(exact).host == "127.9.9.9"
+
+
+def test_enrolment_has_its_rights_definition_and_policy_only_if_enabled():
+    def named(choices: Choices) -> set[str]:
+        return {f"{obj['kind']} {obj['metadata']['name']}" for obj in objects(choices)}
+
+    assert named(Choices(enrolment=True)) - named(CLUSTERWIDE) == {
+        "CustomResourceDefinition elastitemplates.elasti.truefoundry.com",
+        "ClusterRole elasti-operator-enrolment",
+        "ClusterRoleBinding elasti-operator-enrolment",
+        "ValidatingAdmissionPolicy elasti-may-enrol",
+        "ValidatingAdmissionPolicyBinding elasti-may-enrol",
+    }
+    for choices, enrols in ((CLUSTERWIDE, False), (Choices(enrolment=True), True)):
+        verbs = {
+            verb
+            for role in objects(choices, "ClusterRole")
+            if role["metadata"]["name"].startswith("elasti-operator")
+            for rule in role.get("rules", ())
+            if "elastiservices" in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        assert ({"create", "delete"} <= verbs) is enrols
+        assert variables_of(choices, Program.OPERATOR).get("ELASTI_ENROLMENT", "") == (
+            "true" if enrols else ""
+        )
+
+
+def test_the_operators_policy_knows_enrolled_objects_only_if_enabled():
+    def allowed(choices: Choices) -> list[str]:
+        (policy,) = (
+            obj
+            for obj in objects(choices, "ValidatingAdmissionPolicy")
+            if obj["metadata"]["name"] == "elasti-operator-writes"
+        )
+        rules = [rule["expression"] for rule in policy["spec"]["validations"]]
+        return [rule for rule in rules if "elasti.truefoundry.com/enrolled" in rule]
+
+    assert allowed(CLUSTERWIDE) == []
+    assert len(allowed(Choices(enrolment=True))) == 1
 
 
 def test_data_ports_are_open_and_admin_ports_are_not():
@@ -316,6 +400,7 @@ def test_given_variables_win_over_ours_and_may_name_what_the_pod_knows():
         ({"watch_namespaces": ("-",)}, "--watch-namespace '-'"),
         ({"image": ""}, "--image"),
         ({"namespaced": True}, "--watch-namespace"),
+        ({"namespaced": True, "watch_namespaces": ("a",), "enrolment": True}, "--enrolment"),
     ],
 )
 def test_choices_that_do_not_fit_are_refused_with_the_option(wrong: dict[str, Any], words: str):
@@ -387,12 +472,14 @@ def test_flags_become_choices():
         ["-n", "No"],
         ["--image", ""],
         ["--operator-replicas", "0"],
+        ["--tls", "maybe"],
+        ["--tls-secret", "No/Name"],
         ["--resolver-replicas", "many"],
         ["-o", "table"],
         ["more"],
     ],
 )
-def test_a_wrong_call_is_told_so(wrong: list[str]):
+def test_a_wrong_call_is_a_usage_error(wrong: list[str]):
     result = run(*wrong)
     assert result.exit_code == 2
     assert "Error: " in result.output
@@ -503,7 +590,7 @@ EVERY_OPTION = (
     *PLACED, "--label=team=edge", "--resources=operator:limits.memory=1Gi", "--env=operator:A=1",
     "--env-secret=operator:B=login/password", "--resolver-autoscaling=2-6", "--namespaced",
     "--watch-namespace=shop", "--no-authentication", "--no-crd", "--no-namespace", "--image=x:1",
-    "--operator-replicas=3", "--resolver-replicas=4",
+    "--operator-replicas=3", "--resolver-replicas=4", "--tls=required", "--tls-secret=own",
 )  # fmt: skip
 
 
@@ -515,7 +602,11 @@ def test_noted_options_give_the_same_objects_again():
         if obj["metadata"]["name"] == "elasti-operator" and obj["kind"] == "Deployment"
     )
     options = msgspec.json.decode(noted, type=InstallOptions)
-    assert {*written(options)} >= {"--toleration spot", "--resolver-autoscaling 2-6@70"}
+    assert {*written(options)} >= {
+        "--toleration spot",
+        "--resolver-autoscaling 2-6@70",
+        "--tls required",
+    }
     again = [part.obj for part in bundle(choices_of("elasti", merged(options, {})))]
     assert again == first
 
@@ -525,20 +616,41 @@ def test_noted_options_give_the_same_objects_again():
     [
         ("--resources=operator:limits.memory=80Mi", "at least 256Mi"),
         ("--resources=operator:limits.cpu=200m", "at least 1"),
-        ("--resources=operator:memory=1Gi", "is no resource"),
-        ("--resources=resolver:limits.memory=lots", "is no amount"),
+        ("--resources=operator:memory=1Gi", "is not a resource"),
+        ("--resources=resolver:limits.memory=lots", "is not an amount"),
         ("--resources=memory=1Gi", "such as operator:limits.memory=1Gi"),
         ("--toleration=a b", "KEY[=VALUE][:EFFECT]"),
         ("--label=app=web", "choose another name"),
         ("--node-selector=infra", "is not KEY=VALUE"),
         ("--env-secret=operator:A=login", "SECRET/KEY"),
         ("--resolver-autoscaling=6", "such as 2-6@70"),
-        ("--resolver-autoscaling=6-2", "is no range"),
+        ("--resolver-autoscaling=6-2", "is not a range"),
         ("--affinity=/nowhere/affinity.yaml", "cannot be read"),
-        ("--dashboard=http://a.example.com", "no host name"),
+        ("--dashboard=http://a.example.com", "not a host name"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused_with_the_remedy(option: str, said: str):
     result = run(option)
     assert result.exit_code == 2
     assert said in " ".join(result.output.split())
+
+
+def test_the_operators_policy_binds_every_kind_that_an_autoscaler_lets_it_write():
+    """A kind that is not matched, or has no rule, could be rewritten with a stolen token."""
+    spec = policy_spec("user")
+    matched = {
+        (rule["apiGroups"][0], kind)
+        for rule in spec["matchConstraints"]["resourceRules"]
+        for kind in rule["resources"]
+    }
+    ruled = " ".join(entry["expression"] for entry in spec["validations"])
+    written = {
+        (rule.group, resource)
+        for autoscaler in AUTOSCALERS
+        for rule in autoscaler.rules
+        for resource in rule.resources
+        if WRITES & set(rule.verbs)
+    }
+    assert written
+    assert written <= matched
+    assert all(f"variables.kind != '{resource}'" in ruled for _, resource in written)

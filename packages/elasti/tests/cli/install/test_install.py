@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
@@ -14,18 +13,19 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from tests.cli.clusters import Cluster, cluster_on
+from tests.cli.environment import Terminal
 
 from elasti._version import __version__
-from elasti.api.names import API_VERSION, FINALIZER, KIND
+from elasti.api.names import API_VERSION, ELASTISERVICES, FINALIZER, KIND
 from elasti.cli.install.apply import differences, reference
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import OPTIONS_ANNOTATION, Choices
 from elasti.cli.install.inventory import InstalledOperator
 from elasti.cli.install.rollout import _timed_out, rollout
 from elasti.cli.main import main
-from elasti.cli.progress import Progress
+from elasti.cli.rendering import LiveOutput, Progress
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
 DEPLOYMENTS = "apps/v1/deployments"
@@ -63,7 +63,7 @@ def test_a_dry_run_names_every_object_and_makes_none(empty: Cluster):
     assert not empty.names("apiextensions.k8s.io/v1/customresourcedefinitions")
 
 
-def test_what_the_server_warns_about_is_told_as_kubectl_tells_it(cluster: Cluster):
+def test_server_warnings_are_printed_as_kubectl_prints_them(cluster: Cluster):
     said = cluster.run("install", "--no-wait").stderr.splitlines()
     assert said
     assert all(line.startswith("Warning: ") and "https://" not in line for line in said)
@@ -72,7 +72,8 @@ def test_what_the_server_warns_about_is_told_as_kubectl_tells_it(cluster: Cluste
 def test_a_dry_run_shows_the_very_fields_that_would_change(cluster: Cluster):
     installed(cluster)
     said = cluster.ok("install", "--dry-run", "--image", "elasti:2", "--env", "operator:A=b")
-    changed = [line for line in said.splitlines() if "unchanged" not in line]
+    *changed, last = said.splitlines()
+    assert last == f"{len(REFS) - 2} objects unchanged"
     pod = "  spec.template.spec.containers"
     assert changed == [
         "Deployment elasti/elasti-operator would be changed",
@@ -90,6 +91,13 @@ def test_a_dry_run_shows_what_would_be_removed(cluster: Cluster):
     assert "Role shop/elasti-operator would be created" in said
     assert "ClusterRoleBinding elasti-operator would be removed" in said
     assert "elasti-operator" in cluster.names(f"{RBAC}/v1/clusterrolebindings")
+
+
+def test_a_cluster_that_pulls_images_needs_one(empty: Cluster, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("elasti.cli.install.installer._DEV_CAPABILITIES", "/nowhere")
+    result = empty.run("install", "--dry-run")
+    assert result.exit_code == 1
+    assert "--image is missing" in result.output
 
 
 # Making
@@ -130,7 +138,7 @@ def test_the_policies_let_the_api_server_of_the_cluster_through(cluster: Cluster
         assert {"protocol": "TCP", "port": server} in policy["spec"]["egress"][1]["ports"]
 
 
-def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster):
+def test_without_dns_the_resolver_gets_the_operators_address(cluster: Cluster):
     def url() -> str:
         found = cluster.get(DEPLOYMENTS, "elasti-resolver", "elasti")
         assert found is not None
@@ -163,7 +171,7 @@ def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster
     assert url() == ""
 
 
-def test_rights_that_are_no_longer_needed_are_named_when_nobody_waits(cluster: Cluster):
+def test_rights_that_are_no_longer_needed_are_named_with_no_wait(cluster: Cluster):
     installed(cluster)
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     said = installed(cluster, "--namespaced", "--watch-namespace", "shop")
@@ -208,6 +216,26 @@ def test_a_plain_install_keeps_image_replicas_and_variables(cluster: Cluster):
         "Options kept, without --reset: --image registry.example.com/elasti:9 --operator-replicas 3"
         " --env operator:POLLING_INTERVAL=10s --env resolver:REQ_TIMEOUT=60"
     )
+
+
+def test_variables_in_any_order_roll_no_pod(cluster: Cluster):
+    def generations() -> list[int]:
+        found = [
+            cluster.get(DEPLOYMENTS, f"elasti-{name}", "elasti")
+            for name in ("operator", "resolver")
+        ]
+        return [obj["metadata"]["generation"] for obj in found if obj is not None]
+
+    names = ("ZULU", "ALPHA", "MIKE")
+    plain = [f"--env={program}:{name}=1" for program in ("operator", "resolver") for name in names]
+    secret = [f"--env-secret=operator:{name}_KEY=login/key" for name in names]
+    installed(cluster, *plain, *secret)
+    before = generations()
+    said = installed(cluster)
+    assert said.count("unchanged") == len(REFS)
+    assert generations() == before
+    assert installed(cluster, *reversed(plain), *reversed(secret)).count("unchanged") == len(REFS)
+    assert generations() == before
 
 
 def test_an_option_given_again_replaces_that_one_alone(cluster: Cluster):
@@ -259,6 +287,15 @@ def test_a_new_installation_lets_targets_without_triggers_sleep(cluster: Cluster
     assert default_triggers(cluster) == ""
 
 
+def test_default_triggers_come_back_with_the_rights_for_them(cluster: Cluster):
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    installed(cluster)
+    installed(cluster, "--namespaced", "--watch-namespace", "shop")
+    assert default_triggers(cluster) == ""
+    installed(cluster, "--reset")
+    assert default_triggers(cluster) == "network"
+
+
 def test_an_earlier_installation_has_no_default_triggers(cluster: Cluster):
     installed(cluster, "--default-trigger", "none")
     note = MergePatch({"metadata": {"annotations": {OPTIONS_ANNOTATION: "{}"}}})
@@ -296,7 +333,7 @@ def test_namespaces_and_flags_are_kept_too(cluster: Cluster):
     assert not {"elasti-operator", "elasti-resolver"} & cluster.names(f"{RBAC}/v1/clusterroles")
 
 
-def test_a_note_of_the_options_that_is_none_is_as_if_there_were_none(cluster: Cluster):
+def test_an_unreadable_note_of_the_options_is_ignored(cluster: Cluster):
     installed(cluster)
     note = {"elasti.truefoundry.com/install-options": '{"operator_replicas": "many"}'}
     meta = {"name": "elasti-operator", "namespace": "elasti", "annotations": note}
@@ -346,7 +383,38 @@ def test_two_operators_that_never_meet_are_welcome(cluster: Cluster):
     assert "installed in namespace for-blog and watches blog" in result.output
 
 
-def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--doze", "--image", "example.com/elasti:v0.0.9"), "is older than this command"),
+        (("--no-doze",), "--no-doze, and these targets doze"),
+        (("--reset",), "--no-doze, and these targets doze"),
+    ],
+)
+def test_no_target_is_left_dozing(cluster: Cluster, options: tuple[str, ...], why: str):
+    installed(cluster, "--doze")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    meta, spec = {"name": "web", "namespace": "shop"}, {"service": "web", "scaleTargetRef": target}
+    cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
+
+    def report(doze: JsonObject | None) -> None:
+        status = cluster.client.resource(ELASTISERVICES).subresource("status")
+        patch = MergePatch({"status": {"doze": doze}})
+        cluster.call(status.patch("web", patch, namespace="shop"))
+
+    report({"state": "Dozing", "since": "2030-01-01T00:00:00Z"})
+    result = cluster.run("install", "--no-wait", *options)
+    assert result.exit_code == 1
+    assert why in result.output
+    assert "shop/web" in result.output
+    assert "elasti suspend" in result.output
+    installed(cluster)
+    report(None)
+    installed(cluster, *options)
+
+
+def test_no_service_is_left_asleep_by_watching_less(cluster: Cluster):
     installed(cluster)
     for name in ("shop", "blog"):
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -356,11 +424,11 @@ def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
         cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
     result = cluster.run("install", "--no-wait", "--watch-namespace", "shop")
     assert result.exit_code == 1
-    assert "no operator would watch these ElastiServices any more: blog/web" in result.output
+    assert "no operator would watch these ElastiServices: blog/web" in result.output
     installed(cluster, "--watch-namespace", "shop", "--watch-namespace", "blog")
     result = cluster.run("install", "--dry-run", "--watch-namespace", "blog")
     assert result.exit_code == 1
-    assert "any more: shop/web" in result.output
+    assert "no operator would watch these ElastiServices: shop/web" in result.output
     installed(cluster, "--reset")
 
 
@@ -438,13 +506,13 @@ def test_without_rights_nothing_is_changed_and_the_rule_is_named(empty: Cluster,
 
 
 _ALL_BUT_POLICIES = [
-    "namespaces", "customresourcedefinitions", "serviceaccounts", "clusterroles", "roles", "services",
+    "namespaces", "customresourcedefinitions", "serviceaccounts", "clusterroles", "roles", "services", "secrets",
     "clusterrolebindings", "rolebindings", "deployments", "poddisruptionbudgets", "priorityclasses",
     "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 ]  # fmt: skip
 
 
-def test_somebody_who_may_change_one_namespace_can_install_there(cluster: Cluster):
+def test_a_user_with_rights_in_one_namespace_can_install_there(cluster: Cluster):
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
         next(part.obj for part in bundle(Choices()) if part.obj["kind"].startswith("Custom")),
@@ -458,7 +526,7 @@ def test_somebody_who_may_change_one_namespace_can_install_there(cluster: Cluste
     assert cluster.names(DEPLOYMENTS) == {"elasti-operator", "elasti-resolver"}
 
 
-def test_without_the_definition_it_does_not_wait_in_vain(empty: Cluster):
+def test_without_the_definition_it_does_not_wait_without_effect(empty: Cluster):
     result = empty.run("install", "--no-crd")
     assert result.exit_code == 6
     assert "elasti crd | kubectl apply" in result.stderr
@@ -476,7 +544,7 @@ def test_without_a_cluster_it_says_so(empty: Cluster):
 @pytest.mark.parametrize(
     "wrong", [["--timeout", "0"], ["--timeout", "soon"], ["--namespaced"], ["--env", "A=b"], ["it"]]
 )
-def test_a_wrong_call_is_told_so(empty: Cluster, wrong: list[str]):
+def test_a_wrong_call_is_a_usage_error(empty: Cluster, wrong: list[str]):
     assert empty.run("install", *wrong).exit_code == 2
 
 
@@ -509,6 +577,15 @@ def test_an_item_that_comes_in_between_is_one_difference():
     assert [item.path for item in differences(before, after)] == ["env[B]"]
 
 
+def test_another_order_of_named_items_is_a_difference():
+    before, after = ({"env": [{"name": name} for name in names]} for names in ("ABC", "CXA"))
+    assert [str(item) for item in differences(before, after)] == [
+        'env[B]: {"name":"B"} -> (none)',
+        'env[X]: (none) -> {"name":"X"}',
+        'env (order): ["A","C"] -> ["C","A"]',
+    ]
+
+
 # How far it is
 
 
@@ -539,7 +616,7 @@ def test_a_rollout_is_done_when_every_pod_is_new_and_available(status, done, wor
     assert (seen.is_done, seen.words) == (done, words)
 
 
-def test_troubles_of_pods_are_told_and_those_that_end_by_themselves_are_not():
+def test_lasting_problems_of_pods_are_shown_and_passing_ones_are_not():
     def pod(waiting: dict[str, str], **meta: Any) -> dict[str, Any]:
         return {
             "metadata": {"name": "p", **meta},
@@ -550,10 +627,10 @@ def test_troubles_of_pods_are_told_and_those_that_end_by_themselves_are_not():
     pods = [pod(pull), pod({"reason": "ContainerCreating"}), pod(pull, deletionTimestamp="now")]
     refused = {"type": "ReplicaFailure", "status": "True", "message": "quota"}
     seen = rollout(deployment_at(conditions=[refused]), pods)
-    assert seen.troubles == ("no pod can be made: quota", "pod p: ErrImagePull: not found")
+    assert seen.troubles == ("no pod can be created: quota", "pod p: ErrImagePull: not found")
 
 
-def test_a_program_that_keeps_ending_is_told_with_the_way_to_its_log():
+def test_a_crash_loop_is_shown_with_the_way_to_its_log():
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
     pod = {
         "metadata": {"name": "p"},
@@ -604,18 +681,22 @@ def test_interrupted_it_says_that_it_can_go_on(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert rest.endswith("Stopped half-way. Call again to go on.\n")
+    assert rest.endswith("Stopped half-way. Run it again to continue.\n")
 
 
-def test_on_a_terminal_one_line_moves():
-    output = io.StringIO()
-    progress = Progress(Console(file=output, force_terminal=True, width=80))
+def test_on_a_terminal_states_change_in_place(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TERM", "xterm")
+    output = Terminal()
+    progress = Progress(LiveOutput(output))
     with progress.waiting() as waiting:
         waiting.show("operator", "1 of 2")
         waiting.show("resolver", "2 of 2")
     progress.done("Role a", "created")
     assert "\x1b[32mcreated" in output.getvalue()
-    assert "operator: 1 of 2\n" not in output.getvalue()
+    # The moving lines are cut by the terminal, replaced in place, and gone in the end.
+    assert output.getvalue().count("operator: 1 of 2\n") == 2
+    assert output.getvalue().count("\x1b[1F\x1b[J") == 1
+    assert "\x1b[2F\x1b[JRole a" in output.getvalue()
 
 
 @pytest.mark.parametrize("name", ["install", "uninstall", "manifests"])
@@ -667,6 +748,6 @@ def test_a_release_of_helm_is_left_to_helm(cluster: Cluster):
 def test_a_release_of_helm_is_taken_over_and_forgotten(cluster: Cluster):
     of_helm(cluster)
     said = cluster.ok("install", "--no-wait", "--from-helm")
-    assert "Helm release edge is forgotten by Helm" in said
-    assert not cluster.names("v1/secrets")
+    assert "Helm release edge removed from Helm's records" in said
+    assert cluster.names("v1/secrets") == {"elasti-tls"}
     assert "unchanged" in cluster.ok("install", "--no-wait")

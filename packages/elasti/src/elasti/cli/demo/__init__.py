@@ -21,8 +21,6 @@ from elasti.cli.exits import ExitCode, Failure
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rich.console import RenderableType
-
     from elasti.cli.demo.story import Story
     from kubeloop.client import Client
 
@@ -33,13 +31,15 @@ _PATIENCE = 120.0
 
 
 @click.command("demo")
-@click.option("--keep", is_flag=True, help="Leave it running afterwards, with lines to explore it.")
-@click.option("--ui", is_flag=True, help="Show it in a browser, too, and leave it running.")
+@click.option(
+    "--keep", is_flag=True, help="Leave it running afterwards, and print commands to explore it."
+)
+@click.option("--ui", is_flag=True, help="Also show it in a browser, and leave it running.")
 def command(*, keep: bool, ui: bool) -> None:
-    """Show the whole loop: two apps sleep, are woken by real requests, serve, sleep again.
+    """Show the whole loop: two apps fall asleep, wake for real requests, serve them, and fall asleep again.
 
-    Starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes
-    about a minute. Nothing is left behind, also after Ctrl-C. Ends with 1 where a request was lost.
+    Starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes about a
+    minute. Leaves nothing behind, also after Ctrl-C. The exit code is 1 if a request was lost.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def command(*, keep: bool, ui: bool) -> None:
 
     from elasti.cli.running import run_until_interrupted
 
-    # What goes wrong and is tried again is no part of the story; what fails for good ends it.
+    # Errors that are retried are not part of the story; a lasting one ends it.
     logging.basicConfig(level=logging.CRITICAL)
     run_until_interrupted(lambda: _run(keep=keep, ui=ui))
 
@@ -60,7 +60,7 @@ def command(*, keep: bool, ui: bool) -> None:
 async def _run(*, keep: bool, ui: bool) -> None:
     """Show it once; with `keep` or `ui`, leave it running until cancelled.
 
-    Raises Failure where requests were lost, or where there can be no cluster.
+    Raises Failure if requests were lost, or the cluster cannot start.
     """
     import tempfile
 
@@ -85,21 +85,23 @@ async def _run(*, keep: bool, ui: bool) -> None:
                     async with demo.dashboard(opens=ui):
                         lost = await demo.show()
                         if ui:
-                            story.heading("Now you: open web in the browser, and press Wake")
+                            story.heading("Your turn: open web in the browser and press Wake")
                             story.line(
-                                "  It sleeps again after 6 quiet seconds; Keep awake holds it."
+                                "  It sleeps again after 6 quiet seconds, unless you press Keep awake."
                             )
                         if keep or ui:
                             await demo.explore(path)
-                        story.heading("Look around: elasti demo --keep. Your app: docs/start.md.")
+                        story.heading(
+                            "To look around: elasti demo --keep. For your own app: docs/start.md."
+                        )
     except (NoAddresses, ComponentFailed) as error:
         raise Failure(ExitCode.FAILED, str(error)) from error
     if lost:
-        raise Failure(ExitCode.FAILED, f"{lost} requests were lost")
+        raise Failure(ExitCode.FAILED, f"{lost} request{'' if lost == 1 else 's'} lost")
 
 
 class Demo:
-    """One showing, in a cluster that is there."""
+    """One run of the demo, in a running cluster."""
 
     def __init__(self, client: Client, story: Story) -> None:
         from elasti.cli.demo.load import LoadGenerator
@@ -119,7 +121,7 @@ class Demo:
         """Print how to explore it, and stay until cancelled."""
         import asyncio
 
-        self._story.heading("It goes on until Ctrl-C; in another terminal:")
+        self._story.heading("It runs until Ctrl-C. In another terminal:")
         for line in (
             f"export KUBECONFIG={path}",
             *_way_to_the_command(),
@@ -134,7 +136,7 @@ class Demo:
             self._story.line(f"  {line}")
         await asyncio.Event().wait()
 
-    def _board(self) -> RenderableType:
+    def _board(self) -> list[str]:
         from elasti.cli.demo.story import board
 
         load = self._load
@@ -142,9 +144,9 @@ class Demo:
 
     @contextlib.asynccontextmanager
     async def dashboard(self, *, opens: bool) -> AsyncIterator[None]:
-        """Have the dashboard open during the block, where that is wanted. Raises KubeError."""
+        """Have the dashboard open during the block, if that is wanted. Raises KubeError."""
         from elasti.api.names import NAMESPACE as ELASTI
-        from elasti.cli.dashboard import announce, serving
+        from elasti.cli.dashboard import announced, serving
         from elasti.cli.demo.manifests import NAMESPACE
 
         if not opens:
@@ -152,21 +154,20 @@ class Demo:
             return
         async with serving(self._client, NAMESPACE, ELASTI) as url:
             self._story.heading("The same in your browser: watch web and echo there")
-            announce(url, opens=True)
-            yield
+            with announced(url, opens=True):
+                yield
 
     async def install(self) -> None:
         """Put Elasti and two apps into the cluster. Raises KubeError, TimeoutError."""
-        from rich.console import Console
-
         from elasti.cli.demo import manifests
         from elasti.cli.install.installer import Installer
-        from elasti.cli.progress import Progress
+        from elasti.cli.rendering import Progress
 
-        silent = Progress(Console(quiet=True))
-        self._story.report("cluster", "`elasti install`: operator and resolver, two of each")
-        await Installer(self._client, manifests.choices(), silent).install(wait=_PATIENCE)
-        self._story.report("cluster", "operator and resolver run")
+        self._story.report("cluster", "`elasti install`: two operators and two resolvers")
+        await Installer(self._client, manifests.choices(), Progress(quiet=True)).install(
+            wait=_PATIENCE
+        )
+        self._story.report("cluster", "operator and resolver are ready")
         for obj in manifests.samples():
             resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
             await resource.apply(obj, field_manager=_MANAGER, force=True)
@@ -180,10 +181,10 @@ class Demo:
         story, load, watching = self._story, self._load, self._watching
         addresses = await self._addresses()
         web = _url(addresses["web"])
-        story.heading("They start, are not used, and are put to sleep")
+        story.heading("The apps start, stay unused, and fall asleep")
         await watching.until_asleep(_PATIENCE)
 
-        story.heading(f"{BURST} requests and a TCP connection arrive at sleeping Services")
+        story.heading(f"{BURST} requests and a TCP connection arrive at the sleeping Services")
         began = asyncio.get_running_loop().time()
         story.report("you", f"{BURST} x GET {web}/, and a connection to echo")
         answers, echo = await asyncio.gather(
@@ -191,17 +192,20 @@ class Demo:
             load.tcp(*addresses["echo"]),
         )
         held = [*answers, echo]
-        story.report("you", "all answered" if all(a.ok for a in held) else "NOT all answered")
+        story.report(
+            "you",
+            "every one was answered" if all(a.ok for a in held) else "NOT every one was answered",
+        )
         story.table(held)
 
-        story.heading("They are awake: the resolver steps aside")
+        story.heading("The apps are awake: the resolver steps aside")
         await watching.until_awake(_PATIENCE)
         direct = await load.http(f"{web}/direct", 3)
         straight = sum(not answer.held for answer in direct)
-        story.report("you", f"3 more requests, {straight} of them straight to the pod")
+        story.report("you", f"3 more requests, {straight} of them went straight to the pod")
         steps = timeline(watching.moments("web"), answers, began=began)
 
-        story.heading("And asleep again")
+        story.heading("The apps fall asleep again")
         await watching.until_asleep(_PATIENCE)
         return story.sums([*held, *direct], steps)
 
@@ -218,7 +222,7 @@ def _url(address: tuple[str, int]) -> str:
 
 
 def _way_to_the_command() -> list[str]:
-    """Return the line that lets a shell find `elasti`, where it would not, as after `make demo`."""
+    """Return the line that lets a shell find `elasti` if it cannot, as after `make demo`."""
     import shutil
 
     if shutil.which("elasti"):

@@ -15,7 +15,7 @@ _PATIENCE = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestResult:
-    """What became of one request; times in seconds, `held` 0 where a pod answered at once."""
+    """The outcome of one request; times in seconds, `held` is 0 if a pod answered at once."""
 
     what: str
     ok: bool
@@ -48,7 +48,7 @@ class LoadGenerator:
             )
 
     async def tcp(self, host: str, port: int) -> RequestResult:
-        """Connect, hear the greeting, have a line said back."""
+        """Connect, read the first line, and check the echo of another."""
         began, what = self._send(), f"TCP {host}:{port}"
         try:
             async with asyncio.timeout(_PATIENCE):

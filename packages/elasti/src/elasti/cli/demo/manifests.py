@@ -1,4 +1,4 @@
-"""What the demo puts into its cluster: Elasti as `elasti install` does it, and two apps that may sleep. Pure."""
+"""The demo's objects: Elasti as `elasti install` makes it, and two apps that may sleep. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def choices() -> Choices:
     """Return an installation in a hurry: a real cluster keeps the defaults, for its slow nodes."""
     settle = {"ELASTI_ENGAGE_SETTLE": "2s"}
     return Choices(
+        tls="off",  # the pods share this machine
         variables={
             Program.OPERATOR: {**settle, "POLLING_INTERVAL": "1s", "ELASTI_RELEASE_SETTLE": "1s"},
             Program.RESOLVER: settle,
-        }
+        },
     )
 
 

@@ -1,8 +1,7 @@
-"""The demo's output: a line for every event, a live board on a terminal, and the sums at the end.
+"""The demo's output: a line for every event, a live board on a terminal, and a summary.
 
-On a terminal a board with the present state stays below the lines; anywhere else there are the lines
-alone. The timeline at the end shows where the time of a wake-up went, between the first request and the
-last response.
+The board with the present state stays below the lines; without a terminal there are only the lines. The timeline at
+the end shows where the time of a wake-up went, from the first request to the last response.
 """
 
 from __future__ import annotations
@@ -12,17 +11,12 @@ import contextlib
 import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
+import click
 
-from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
-from elasti.api.view import STATES, state_word
+from elasti.api.names import ELASTISERVICES, resolver_slice_name
+from elasti.api.states import STATES, State, state_word
 from elasti.cli.demo.manifests import NAMESPACE
-from elasti.cli.progress import markup_free
-from elasti.cli.rendering import one_line
+from elasti.cli.rendering import LiveOutput, line, one_line, widths
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.aio.wait import until
 from kubeloop.informer import Added, Deleted, Notification, SharedInformerFactory, Updated
@@ -35,12 +29,12 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _WIDTH = 40
-# What happens to a target, in the order of a wake-up, and how it is reported.
+# The events of a target, in the order of a wake-up, and how each is reported.
 _POD_MOMENTS = (
-    ("pod pending", "it is scaled up: its pod exists"),
+    ("pod pending", "its pod is created"),
     ("pod running", "its process runs"),
 )
-READY = "Kubernetes calls the pod ready"
+READY = "Kubernetes reports the pod ready"
 
 
 class WakeMoment(NamedTuple):
@@ -80,66 +74,69 @@ def drawn(steps: list[WakeMoment]) -> Iterator[str]:
         before = step.at
 
 
-_SOURCE_STYLES = {"you": "bold cyan", "elasti": "bold green", "pods": "yellow", "slices": "magenta"}
+_SOURCE_COLOURS = {"you": "cyan", "elasti": "green", "pods": "yellow", "slices": "magenta"}
 _REFRESH_EVERY = 0.125
 
 
 class Story:
-    """Prints for a terminal, and plainly for anything else."""
+    """Prints the story, in colour on a terminal."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
+    def __init__(self, output: LiveOutput | None = None) -> None:
+        self._output = output or LiveOutput()
         self._began = asyncio.get_running_loop().time()
 
     @contextlib.asynccontextmanager
-    async def showing(self, board: Callable[[], RenderableType]) -> AsyncIterator[None]:
-        """Keep a board below the lines during the block, where there is a terminal."""
-        if not self._console.is_terminal:
-            yield
-            return
-        # Refreshed from here and not by its own thread: what it shows changes in this one.
-        live = Live(console=self._console, get_renderable=board, auto_refresh=False, transient=True)
-        with live:
+    async def showing(self, board: Callable[[], Sequence[str]]) -> AsyncIterator[None]:
+        """Keep a board below the lines during the block, if there is a terminal."""
+        try:
             async with BackgroundTasks() as tasks:
-                tasks.start(until(live.refresh, _REFRESH_EVERY), name="board")
+                refresh = until(lambda: self._output.show(board()), _REFRESH_EVERY)
+                tasks.start(refresh, name="board")
                 yield
+        finally:
+            self._output.show(())
 
     def heading(self, words: str) -> None:
         """Begin a part."""
-        self._console.print(f"\n[bold]{markup_free(words)}[/bold]")
+        self._output.print("\n" + click.style(one_line(words), bold=True))
 
     def report(self, who: str, words: str) -> None:
         """Report what happened, and when."""
         elapsed = asyncio.get_running_loop().time() - self._began
-        style = _SOURCE_STYLES.get(who, "dim")
-        self._console.print(
-            f"{elapsed:7.2f} s  [{style}]{who:<7}[/] {markup_free(words)}", soft_wrap=True
-        )
+        colour = _SOURCE_COLOURS.get(who)
+        source = click.style(f"{who:<7}", fg=colour, dim=None if colour else True)
+        self._output.print(f"{elapsed:7.2f} s  {source} {one_line(words)}")
 
     def line(self, words: str) -> None:
-        """Say something as it is."""
-        self._console.print(markup_free(words), soft_wrap=True)
+        """Print a line."""
+        self._output.print(one_line(words))
 
     def table(self, answers: Sequence[RequestResult]) -> None:
         """Show every request with its hold time."""
-        table = Table("request", "answer", "held", "in all", box=None, padding=(0, 3, 0, 0))
-        for answer in answers:
-            held = f"{answer.held * 1000:.0f} ms" if answer.held else "-"
-            words = (
-                markup_free(answer.words) if answer.ok else f"[red]{markup_free(answer.words)}[/]"
+        heads = ("request", "answer", "held", "total")
+        rows = [
+            (
+                answer.what,
+                answer.words,
+                f"{answer.held * 1000:.0f} ms" if answer.held else "-",
+                f"{answer.took * 1000:.0f} ms",
             )
-            table.add_row(markup_free(answer.what), words, held, f"{answer.took * 1000:.0f} ms")
-        self._console.print(table)
+            for answer in answers
+        ]
+        wide = widths([heads, *rows])
+        self._output.print(click.style(line(heads, wide), bold=True))
+        for answer, row in zip(answers, rows, strict=True):
+            self._output.print(click.style(line(row, wide), fg=None if answer.ok else "red"))
 
     def sums(self, answers: Sequence[RequestResult], steps: list[WakeMoment]) -> int:
-        """Say what was lost and where the time went; return the number of lost requests."""
+        """Print what was lost and where the time went; return the number of lost requests."""
         lost = sum(not answer.ok for answer in answers)
         held = [answer.held for answer in answers if answer.held]
-        self.heading("In all")
-        self._console.print(f"  {len(answers)} requests, [bold]{lost} lost[/bold]")
+        self.heading("Summary")
+        self._output.print(f"  {len(answers)} requests, {click.style(f'{lost} lost', bold=True)}")
         if held:
             self.line(
-                f"  {len(held)} were held: median {statistics.median(held):.2f} s,"
+                f"  {len(held)} held: median {statistics.median(held):.2f} s,"
                 f" longest {max(held):.2f} s"
             )
         self.heading("Where the time of web's wake-up went")
@@ -157,28 +154,32 @@ class Story:
             )
 
 
-_STATE_STYLES = {"awake": "green", "asleep": "blue", "waking": "bold yellow"}
+_STATE_COLOURS = {"awake": "green", "asleep": "blue"}
+_BOARD_HEADS = ("app", "state", "pods", "traffic goes to")
 
 
 class AppState(NamedTuple):
-    """One app as it is now."""
+    """The present state of one app."""
 
     name: str
     state: str
     pods: Sequence[str]
-    """A word for each: pending, running, ready, leaving."""
+    """A word for each: pending, running, ready, terminating."""
     via_resolver: bool
 
 
-def board(apps: Sequence[AppState], *, sent: int, answered: int) -> RenderableType:
-    """Return what to show."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("app", "state", "pods", "its traffic goes to"):
-        table.add_column(heading, header_style="dim")
-    for app in apps:
-        state = Text(one_line(app.state) or "...", style=_STATE_STYLES.get(app.state, "yellow"))
-        table.add_row(Text(one_line(app.name)), state, ", ".join(app.pods) or "none", _route(app))
-    return Panel(Group(table, Text(_requests(sent, answered))), width=78, border_style="dim")
+def board(apps: Sequence[AppState], *, sent: int, answered: int) -> list[str]:
+    """Return the lines to show."""
+    rows = [
+        (app.name, app.state or "...", ", ".join(app.pods) or "none", _route(app)) for app in apps
+    ]
+    wide = widths([_BOARD_HEADS, *rows])
+    return [
+        click.style("─" * 78, dim=True),
+        click.style(line(_BOARD_HEADS, wide), dim=True),
+        *(click.style(line(row, wide), fg=_STATE_COLOURS.get(row[1], "yellow")) for row in rows),
+        _requests(sent, answered),
+    ]
 
 
 def _route(app: AppState) -> str:
@@ -199,9 +200,9 @@ def _requests(sent: int, answered: int) -> str:
 
 
 class DemoWatch:
-    """What is known of the sample apps, and when each last came to a state.
+    """The states of the sample apps, and when each last changed.
 
-    Its informers' handlers report to the story; it waits for what they see.
+    Its informers' handlers report to the story; callers wait for what they see.
     """
 
     def __init__(self, client: Client, story: Story, apps: tuple[str, ...]) -> None:
@@ -213,7 +214,7 @@ class DemoWatch:
         self._via_resolver: set[str] = set()
         self._moments: dict[str, dict[str, float]] = {app: {} for app in apps}
         for resource, report in (
-            (f"{API_VERSION}/{PLURAL}", self._service),
+            (ELASTISERVICES, self._service),
             ("v1/pods", self._pod),
             ("discovery.k8s.io/v1/endpointslices", self._slice),
         ):
@@ -245,12 +246,12 @@ class DemoWatch:
     async def until_asleep(self, seconds: float) -> None:
         """Wait until every app sleeps and its last pod is gone. Raises TimeoutError."""
         await self._until(
-            lambda: self._all_are("Proxy") and not any(self._pods.values()), "asleep", seconds
+            lambda: self._all_are(State.PROXY) and not any(self._pods.values()), "asleep", seconds
         )
 
     async def until_awake(self, seconds: float) -> None:
         """Wait until every app's traffic goes to its pods. Raises TimeoutError."""
-        await self._until(lambda: self._all_are("Serve"), "awake", seconds)
+        await self._until(lambda: self._all_are(State.SERVE), "awake", seconds)
 
     def _all_are(self, state: str) -> bool:
         return {*self._states.values()} == {state}
@@ -261,7 +262,7 @@ class DemoWatch:
                 await self._changed.wait_for(condition)
         except TimeoutError:
             states = ", ".join(
-                f"{name} is {state_word(state) or 'in no state'}"
+                f"{name} is {state_word(state) or 'in no state yet'}"
                 for name, state in self._states.items()
             )
             raise TimeoutError(f"not all are {word} after {seconds:.0f} s: {states}") from None
@@ -271,8 +272,13 @@ class DemoWatch:
         name, state = obj["metadata"]["name"], str(obj.get("status", {}).get("state", ""))
         if state and state != self._states[name]:
             self._states[name] = state
+            # A workload that has just been created looks like one that wakes.
+            is_new = state == State.WAKING and State.PROXY not in self._moments[name]
             self._note(name, state)
-            self._story.report("elasti", f"{name} is {STATES.get(state, state)}")
+            words = (
+                "starting: its first pod is not ready yet" if is_new else STATES.get(state, state)
+            )
+            self._story.report("elasti", f"{name} is {words}")
         await self._notify_waiters()
 
     async def _pod(self, note: Notification[JsonObject]) -> None:
@@ -300,7 +306,7 @@ class DemoWatch:
             elif isinstance(note, Deleted):
                 self._via_resolver.discard(app)
                 self._story.report(
-                    "slices", f"{app}: the resolver is out of it, only pods are left"
+                    "slices", f"{app}: the resolver left the rotation; only pods are in it"
                 )
 
     def _note(self, name: str, what: str) -> None:
@@ -317,7 +323,7 @@ def _newest(note: Notification[JsonObject]) -> JsonObject:
 
 def _pod_word(pod: dict[str, Any]) -> str:
     if pod["metadata"].get("deletionTimestamp"):
-        return "leaving"
+        return "terminating"
     conditions = pod.get("status", {}).get("conditions") or []
     if any(item["type"] == "Ready" and item["status"] == "True" for item in conditions):
         return "ready"

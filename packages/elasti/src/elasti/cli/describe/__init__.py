@@ -1,19 +1,23 @@
-"""`elasti describe`: everything a person needs when something is off."""
+"""`elasti describe`: everything you need when something is wrong."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from elasti.cli import options
 from elasti.cli.completion import complete_names
 from elasti.cli.options import (
-    AccessOptions,
     cluster_options,
     elasti_namespace_option,
     namespace_option,
     output_option,
 )
 from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
 
 
 @click.command("describe")
@@ -27,7 +31,7 @@ def command(
 ) -> None:
     """Describe one ElastiService: spec, state, conditions, target, endpoints, events, and advice.
 
-    What you may not read is left out, and said so. Nothing is cut: a narrow terminal wraps the tables.
+    Parts that you may not read are marked unknown. Nothing is cut: a narrow terminal wraps the tables.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Reads everything around one ElastiService; what may not be read is reported, not hidden."""
+"""Reads everything around one ElastiService; parts that cannot be read are reported, not hidden."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import KIND, private_service_name
+from elasti.api.view import dependency_tree
 from elasti.cli.describe.model import (
     Description,
     EventSummary,
@@ -25,16 +26,16 @@ from elasti.cli.describe.model import (
 from elasti.cli.elastiservices import ElastiServices
 from elasti.cli.running import connected
 from elasti.dashboard.live import read_held, read_trigger_values
-from elasti.operator.handover.children import slice_names
+from elasti.operator.model.children import slice_names
+from elasti.operator.model.targets import target_of
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
-from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import KubeError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from elasti.api.types import ElastiService
-    from elasti.cli.options import AccessOptions
+    from elasti.cli.cluster import AccessOptions
     from kubeloop.client import Client
 
 T = TypeVar("T")
@@ -48,6 +49,10 @@ async def describe(
     async with connected(access) as client:
         es = await ElastiServices(client, namespace or client.namespace).get(name)
         found = await _around(client, es, elasti_namespace)
+        if es.spec.depends_on:
+            others = await ElastiServices(client, es.metadata.namespace).all()
+            tree = dependency_tree(es, {one.metadata.name: one for one in others})
+            found = dataclasses.replace(found, dependencies=tuple(tree))
     return dataclasses.replace(found, advice=tuple(advice(found)))
 
 
@@ -69,7 +74,7 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
         target=target,
         pods=pods
         if selector or isinstance(pods, Unreadable)
-        else Unreadable("the target's are unknown"),
+        else Unreadable("the target's selector is unknown"),
         services=services,
         slices=slices,
         events=events,
@@ -80,10 +85,10 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
 
 
 async def readable(part: Awaitable[T]) -> T | Unreadable:
-    """Return what is read, or why it cannot be."""
+    """Return the value, or the reason why it cannot be read."""
     try:
         return await part
-    except (KubeError, NotScalable, ValueError) as error:  # a target's name may be no name at all
+    except (KubeError, NotScalable, ValueError) as error:  # a target's name may be invalid
         return Unreadable(str(error))
 
 

@@ -1,8 +1,8 @@
-"""What is known of one ElastiService and everything around it, as values. Pure.
+"""The state of one ElastiService and everything around it, as values. Pure.
 
-Whatever could not be read is an `Unknown` that says why; it is never an empty list, which would mean
-that there is none. `advice` is what to do about it: short, and every line names something to check or
-to do. What the operator's conditions say is repeated there only where it is in the way.
+A part that could not be read is an `Unreadable` with the reason, never an empty list, which would mean that it is
+empty. Each line of `advice` names something to check or to do. It repeats the operator's conditions only if they
+prevent sleep or waking.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from elasti.api import conditions as words
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.states import State
 from elasti.api.view import condition, moment
 from elasti.cli.install.rollout import pod_troubles
 from elasti.cli.rendering import duration
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PATIENCE = 60.0
-"""A request that the operator has not carried out for so many seconds is worth a word."""
+"""Seconds after which a request that is still pending is reported."""
 
-_HOLDING = ("Parking", "Proxy", "Waking")
+_HOLDING = (State.PARKING, State.PROXY, State.WAKING)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Unreadable:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSummary:
-    """The workload: what is wanted of it and what is there."""
+    """The workload: desired and present replicas."""
 
     wanted: int
     present: int
@@ -51,7 +52,7 @@ class TargetSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PodSummary:
-    """A pod of the target; `trouble` is what keeps it from being ready."""
+    """A pod of the target; `trouble` is the reason why it is not ready."""
 
     name: str
     phase: str
@@ -64,7 +65,7 @@ class PodSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSummary:
-    """A Service: the public one, or the private one beside it. `exists` is False where it lacks."""
+    """A Service: the public one, or the private one beside it. `exists` is False if it is missing."""
 
     role: str
     name: str
@@ -104,9 +105,10 @@ Readable: TypeAlias = tuple[T, ...] | Unreadable
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Everything about one ElastiService; `held` is None where `held_why` says why.
+    """Everything about one ElastiService; `held` is None if it is unknown, and `held_why` is the reason.
 
-    `values`: what triggers show now, by their place in the spec, where an operator could be asked.
+    `values`: the current values of triggers, by index in the spec, if the operator could be asked.
+    `dependencies`: the tree below it, a line for each.
     """
 
     es: ElastiService
@@ -120,6 +122,7 @@ class Description:
     held_why: str = ""
     advice: tuple[str, ...] = ()
     values: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    dependencies: tuple[str, ...] = ()
 
     def to_json(self) -> JsonObject:
         """Return it for scripts."""
@@ -128,6 +131,7 @@ class Description:
             "elastiService": msgspec.to_builtins(self.es),
             **{name: _built(getattr(self, name)) for name in parts},
             "held": self.held,
+            "dependencies": list(self.dependencies),
             "triggerValues": {str(index): value for index, value in self.values.items()},
             "advice": list(self.advice),
         }
@@ -207,9 +211,9 @@ def _built(part: Any) -> Any:
 
 
 def advice(found: Description) -> Iterator[str]:
-    """Yield what to check or to do, the most urgent first."""
+    """Yield advice, the most urgent first."""
     if not found.es.status.conditions:
-        yield "No operator has reconciled this ElastiService yet: elasti doctor says why."
+        yield "No operator has reconciled this ElastiService yet: run elasti doctor to see why."
         return
     yield from _about_operator(found)
     yield from _about_conditions(found)
@@ -221,18 +225,24 @@ def _about_operator(found: Description) -> Iterator[str]:
     meta, status = found.es.metadata, found.es.status
     if status.observed_generation < meta.generation:
         yield (
-            f"The operator has not taken in the last change of the spec (generation"
-            f" {meta.generation}, observed {status.observed_generation}): elasti doctor says whether"
-            " one leads."
+            f"The operator has not yet observed the last change of the spec (generation"
+            f" {meta.generation}, observed {status.observed_generation}): check with elasti doctor"
+            " whether one leads."
         )
     for verb, annotation in (("wake", WAKE_ANNOTATION), ("sleep", SLEEP_ANNOTATION)):
         asked = moment((meta.annotations or {}).get(annotation, "").partition(" ")[0])
         waited = (found.now - asked).total_seconds() if asked else 0.0
-        if waited > _PATIENCE and not (verb == "sleep" and status.state == "Proxy"):
+        if waited > _PATIENCE and not (verb == "sleep" and status.state == State.PROXY):
             yield (
-                f"A request to {verb} has been waiting for {duration(waited)}: elasti doctor says"
-                " whether an operator leads."
+                f"A request to {verb} has been waiting for {duration(waited)}: check with elasti"
+                " doctor whether an operator leads."
             )
+
+
+_ATTEMPT_ENDED = words.Reason.ATTEMPT_ENDED
+_Ended = words.TransitionReason
+# Attempts to sleep that ended for another reason than use.
+_FAILURES = (_Ended.NOT_PARKED, _Ended.NOT_DRAINED, _Ended.RESOLVER_SILENT)
 
 
 def _about_conditions(found: Description) -> Iterator[str]:
@@ -246,6 +256,10 @@ def _about_conditions(found: Description) -> Iterator[str]:
         entry = condition(found.es, kind)
         if entry is not None and entry.status == status:
             yield f"{kind} is {status} ({entry.reason}): {entry.message}."
+    may_sleep = condition(found.es, words.MAY_SLEEP)
+    ended = may_sleep.message if may_sleep and may_sleep.reason == _ATTEMPT_ENDED else ""
+    if any(failure.text in ended for failure in _FAILURES):
+        yield f"It does not sleep: {ended}."
     ready = condition(found.es, words.READY)
     if ready is not None and ready.status == "True" and ready.message:
         yield f"It may sleep, but: {ready.message}"
@@ -257,31 +271,27 @@ def _about_pods(found: Description) -> Iterator[str]:
         return
     for pod in found.pods:
         if pod.trouble:
-            yield f"Pod {pod.name} does not get ready: {pod.trouble}."
-        elif _is_crashing(pod):
+            yield f"Pod {pod.name} is not ready: {pod.trouble}."
+        elif not pod.ready and pod.restarts > 1:
             yield (
                 f"Pod {pod.name} was restarted {pod.restarts} times and is not ready: kubectl logs -n"
                 f" {namespace} {pod.name} --previous."
             )
-    if found.es.status.state == "Waking" and not found.pods:
+    if found.es.status.state == State.WAKING and not found.pods:
         ref = found.es.spec.scale_target_ref
         yield (
             f"It is waking, and {ref.kind} {ref.name} has no pod yet: kubectl describe -n {namespace}"
-            f" {ref.kind.lower()} {ref.name} says what keeps it (quotas, admission, nodes)."
+            f" {ref.kind.lower()} {ref.name} shows the reason (quotas, admission, nodes)."
         )
-
-
-def _is_crashing(pod: PodSummary) -> bool:
-    return not pod.ready and pod.restarts > 1
 
 
 def _about_traffic(found: Description) -> Iterator[str]:
     service = found.es.spec.service
-    if isinstance(found.services, tuple):
+    if isinstance(found.services, tuple) and not found.es.spec.observes:
         for entry in found.services:
             if entry.role == "private" and not entry.exists and found.es.status.state:
                 yield (
-                    f"The private Service {entry.name} is missing; the operator makes it again,"
+                    f"The private Service {entry.name} is missing; the operator creates it again,"
                     " unless it may not create Services: check its logs."
                 )
     if not isinstance(found.slices, tuple):
@@ -300,5 +310,5 @@ def _about_traffic(found: Description) -> Iterator[str]:
     ):
         yield (
             f"State {found.es.status.state}, but no resolver is in the rotation of Service"
-            f" {service}: elasti doctor says whether resolvers are ready."
+            f" {service}: check with elasti doctor whether resolvers are ready."
         )

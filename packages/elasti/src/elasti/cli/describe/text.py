@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
-from elasti.api.view import moment, why_of
+from elasti.api.observed import explained, quiet_share
+from elasti.api.schedules import outlook
+from elasti.api.states import NOT_READY, OBSERVED, State, state_text
+from elasti.api.triggers.registry import Role, redacted_metadata
+from elasti.api.view import moment, why_of, worker_lines
 from elasti.cli.describe.model import (
     Description,
     EventSummary,
@@ -16,14 +19,18 @@ from elasti.cli.describe.model import (
     SliceSummary,
     Unreadable,
 )
-from elasti.cli.rendering import NOTHING, ago, duration, one_line, table
-from elasti.cli.view import with_time_left
-from elasti.triggers.registry import Role, redacted_metadata
+from elasti.cli.rendering import NOTHING, ago, counted, duration, one_line, table, with_time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus, ScaleTrigger, TriggerStatus
+    from elasti.api.types import (
+        ElastiServiceSpec,
+        ElastiServiceStatus,
+        ObservedStatus,
+        ScaleTrigger,
+        TriggerStatus,
+    )
 
 T = TypeVar("T")
 _INDENT = "  "
@@ -53,10 +60,26 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     yield "Service", spec.service
     yield "Target", f"{ref.kind}/{ref.name} ({ref.api_version}): {_replicas(found.target)}"
     yield from _wanted(spec, status)
-    yield "State", f"{status.state or NOTHING} (mode {status.mode or NOTHING})"
-    yield "Held", str(found.held) if found.held is not None else f"not known: {found.held_why}"
+    found_doze = status.doze.state if status.doze is not None else ""
+    shown = state_text(status.state, found_doze)
+    if spec.observes and status.state == State.SERVE:
+        yield "State", f"{OBSERVED}: it is awake, and Elasti scales nothing"
+    else:
+        yield "State", str(shown or (NOT_READY if status.conditions else NOTHING))
+    if status.observed is not None:
+        yield from _observed(status.observed, found)
+    if planned := outlook(es, found.now):
+        yield "Schedule", planned
+    yield "Held", str(found.held) if found.held is not None else f"unknown: {found.held_why}"
     yield from _seen(status, found)
-    yield "Why not asleep", with_time_left(str(why_of(es)) or "it is asleep", found.now)
+    yield (
+        "Why not asleep",
+        with_time_left(why_of(es), found.now) or ("it dozes" if found_doze else "it is asleep"),
+    )
+    for index, line in enumerate(found.dependencies):
+        yield "Depends on" if not index else "", line
+    for index, line in enumerate(worker_lines(es)):
+        yield "Sleeps with it" if not index else "", line
     for label, annotation in (("Wake asked", WAKE_ANNOTATION), ("Sleep asked", SLEEP_ANNOTATION)):
         if text := (es.metadata.annotations or {}).get(annotation):
             asked = moment(text.partition(" ")[0])
@@ -64,19 +87,29 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
 
 
 def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str, str]]:
-    """Iterate over what the operator has noted of wake-ups, sleep and triggers."""
+    """Yield the operator's notes on wake-ups, sleep and triggers."""
     woken, wake = moment(status.last_scaled_up_time), status.last_wake
     text = NOTHING if woken is None else f"{ago(woken, found.now)} ago"
     if wake is not None and (began := moment(wake.time)) is not None:
         by = f" ({wake.client})" if wake.client else ""
         took = f", took {wake.seconds:g} s" if wake.seconds is not None else ""
-        text = f"{ago(began, found.now)} ago: {wake.cause}{by}{took}"
+        logged = f", wake_id {wake.wake_id}" if wake.wake_id else ""
+        text = f"{ago(began, found.now)} ago: {wake.cause}{by}{took}{logged}"
     yield "Last wake", text
     if (asleep := moment(status.asleep_since)) is not None:
         yield "Asleep for", ago(asleep, found.now)
+    if (doze := status.doze) is not None:
+        pods = f"{counted(doze.pods, 'pod')} done, {doze.pending} pending"
+        cpu = status.capacity.cpu_millicores if status.capacity and status.released_since else 0
+        yield "Dozing for", f"{ago(moment(doze.since), found.now)}: {pods}, {cpu}m CPU given back"
+        for one in doze.containers:
+            memory = f", memory {one.memory} -> {one.dozed_memory}" if one.memory else ""
+            yield (
+                f"Request {one.name}",
+                f"CPU {one.cpu} -> {one.dozed_cpu}{memory} ({one.template})",
+            )
     if (sleeps := moment(status.sleeps_at)) is not None and sleeps > found.now:
-        left = duration((sleeps - found.now).total_seconds())
-        yield "Sleeps in", f"{left}, if it is used no more"
+        yield "Sleeps in", f"{duration((sleeps - found.now).total_seconds())} if unused"
     for index, trigger in enumerate(status.triggers):
         value = found.values.get(index)
         now = f"{value:g} now, " if value is not None else ""
@@ -84,24 +117,42 @@ def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str
     if status.usage is not None:
         slept = duration(status.usage.asleep_seconds)
         since = ago(moment(status.usage.since), found.now)
-        yield "Usage", f"{status.usage.wakes} wake-ups and {slept} asleep in {since}"
+        wakes = counted(status.usage.wakes, "wake-up")
+        dozed = (
+            f", {duration(status.usage.dozing_seconds)} dozing"
+            if status.usage.dozing_seconds
+            else ""
+        )
+        yield "Usage", f"{wakes} and {slept} asleep{dozed} in {since}"
+
+
+def _observed(observed: ObservedStatus, found: Description) -> Iterator[tuple[str, str]]:
+    known, share = duration(observed.observed_seconds), quiet_share(observed)
+    since = ago(moment(observed.since), found.now)
+    yield (
+        "Would sleep",
+        f"{share:.0%} of {known} known in {since}, with {counted(observed.wakes, 'wake-up')}",
+    )
+    if (start := observed.cold_start_seconds) is not None:
+        yield "Cold start", f"p50 {start.p50:g} s, p95 {start.p95:g} s ({start.basis})"
+    why = explained(observed.reasons)
+    yield "Verdict", f"{observed.verdict}: {why}" if why else observed.verdict
 
 
 def _shown(trigger: TriggerStatus, found: Description) -> str:
     if trigger.last_error:
         return f"failing: {trigger.last_error}"
     if (quiet := moment(trigger.quiet_since)) is None:
-        return (
-            f"not quiet: at or above {trigger.threshold or NOTHING}, or below it for under a minute"
-        )
-    return f"below {trigger.threshold or NOTHING} for {ago(quiet, found.now)}"
+        return "active within the last minute"
+    below = f"below {trigger.threshold}" if trigger.threshold else "quiet"
+    return f"{below} for {ago(quiet, found.now)}"
 
 
-NO_TRIGGERS = "none: it is never put to sleep by itself"
+NO_TRIGGERS = "none: it sleeps only on request"
 
 
 def _wanted(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> Iterator[tuple[str, str]]:
-    yield "Cooldown", duration(cooldown_of(spec))
+    yield "Cooldown", duration(spec.cooldown)
     if not spec.triggers:
         found = ", ".join(trigger.type for trigger in status.triggers)
         yield "Triggers", f"{found} (the installation's default)" if found else NO_TRIGGERS
@@ -112,6 +163,9 @@ def _wanted(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> Iterator[tu
     if spec.enabled_period is not None:
         period = spec.enabled_period
         yield "Enabled", f"{period.schedule} for {period.duration} ({period.timezone})"
+    for one in spec.schedules:
+        when = f"{one.during or one.dates} ({one.timezone})"
+        yield f"Keep {one.keep}", f"{one.name}: {when}{', warmed by then' if one.warm_by else ''}"
     wake = spec.wake
     limits = f"connections held for {wake.timeout_seconds} s at most, {wake.max_held} a resolver"
     yield "Wake", f"to {spec.min_target_replicas}, {limits}, probe {wake.probe}"
@@ -127,8 +181,8 @@ def _trigger(trigger: ScaleTrigger) -> str:
 
 def _replicas(target: MaybeTarget) -> str:
     if isinstance(target, Unreadable):
-        return f"not known: {target.why}"
-    return f"{target.wanted} wanted, {target.present} there"
+        return f"unknown: {target.why}"
+    return f"{target.wanted} desired, {target.present} running"
 
 
 def _conditions(found: Description) -> Iterator[str]:
@@ -138,7 +192,7 @@ def _conditions(found: Description) -> Iterator[str]:
             entry.status,
             entry.reason,
             ago(moment(entry.last_transition_time), found.now),
-            with_time_left(entry.message or NOTHING, found.now),
+            entry.message or NOTHING,
         )
         for entry in found.es.status.conditions
     ]
@@ -203,7 +257,8 @@ def _advice(found: Description) -> Iterator[str]:
 
 
 def _field(label: str, value: str) -> str:
-    return f"{label + ':':<{_LABEL}}{one_line(value)}\n"
+    head = f"{label}:" if label else ""
+    return f"{head:<{_LABEL}}{one_line(value)}\n"
 
 
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -218,7 +273,7 @@ def _part(
     part: tuple[T, ...] | Unreadable,
     row: Callable[[T], Sequence[str]],
 ) -> Iterator[str]:
-    """Yield a section of what was read, or why it was not."""
+    """Yield a section, or the reason why it could not be read."""
     if isinstance(part, Unreadable):
-        return iter((f"\n{title}:\n{_INDENT}not known: {one_line(part.why)}\n",))
+        return iter((f"\n{title}:\n{_INDENT}unknown: {one_line(part.why)}\n",))
     return _section(title, heads, map(row, part))

@@ -1,17 +1,21 @@
-"""`elasti doctor`: can Elasti work on this cluster, and what is missing."""
+"""`elasti doctor`: checks whether Elasti works on a cluster."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from elasti.cli.options import (
-    AccessOptions,
     cluster_options,
     elasti_namespace_option,
     namespace_option,
     output_option,
 )
 from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
 
 
 @click.command("doctor")
@@ -20,14 +24,14 @@ from elasti.cli.rendering import echo, render
 @elasti_namespace_option
 @cluster_options
 def command(*, namespace: str, output: str, elasti_namespace: str, access: AccessOptions) -> None:
-    """Examine a cluster: what works, what does not, and the remedy for it.
+    """Check whether Elasti works on a cluster, with a remedy for each problem.
 
-    It reads and changes nothing: the API server, the definition, your rights and those of operator and
+    It only reads: the API server, the definition, your rights and those of operator and
     resolver, their Deployments, the leader, the resolvers' endpoints, every ElastiService, autoscalers
     and network policies on the targets.
 
-    Exit code 0: nothing is wrong. 1: there is a problem. 4: none was found, but not everything could be
-    read.
+    Exit code 0: nothing is wrong. 1: there is a problem. 4: no problem was found, but not everything could
+    be read.
 
     \b
     Examples:

@@ -1,8 +1,7 @@
-"""What is wrong with ElastiServices, their Services, autoscalers and network policies. Pure.
+"""Problems of ElastiServices, their Services, autoscalers and network policies. Pure.
 
-Where an operator has reconciled one, its conditions count. Where none has, what it would refuse is
-found here by the same rules. Policies are judged by what they plainly say; a plug-in with policies of
-its own is not seen here.
+If an operator has reconciled an ElastiService, its conditions count. Otherwise the same rules are applied here.
+Only NetworkPolicies are judged, not the policies of a network plug-in.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from elasti.api.names import DRAIN_KEY, KIND
 from elasti.api.validation import problems
 from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
-from elasti.operator.report.conditions import service_findings
+from elasti.operator.model.findings import service_findings
 from kubeloop.objects.core import Service
 from kubeloop.objects.selectors import LabelSelector
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from elasti.api.types import ElastiService
+    from elasti.operator.autoscalers.base import Autoscaler
     from kubeloop.objects.meta import JsonObject
 
 TOPIC = KIND
@@ -38,7 +38,7 @@ _BAD = (
 def judge_services(
     found: Sequence[ElastiService], services: Mapping[tuple[str, str], JsonObject] | None
 ) -> Iterator[DoctorFinding]:
-    """Judge every ElastiService; `services` are all Services by place, None where not known."""
+    """Judge every ElastiService; `services` are all Services by namespace and name, None if unknown."""
     good = 0
     named = {(es.metadata.namespace, es.spec.service) for es in found}
     for place, service in (services or {}).items():
@@ -56,41 +56,28 @@ def judge_services(
         good += all(complaint.level is FindingLevel.HINT for complaint in complaints)
         yield from complaints
     if good:
-        yield ok("ElastiServices", f"{len(found)}, {good} of them in order")
+        every = "" if good == len(found) else f" of {len(found)}"
+        yield ok("ElastiServices", f"{good}{every} without problems")
     elif not found:
-        yield ok("ElastiServices", "there is none yet")
+        yield ok("ElastiServices", "no ElastiServices yet")
 
 
 def judge_autoscalers(
     found: Iterable[ElastiService],
-    hpas: Iterable[JsonObject],
-    scaled: Iterable[JsonObject],
+    autoscalers: Mapping[type[Autoscaler], Iterable[JsonObject]],
 ) -> Iterator[DoctorFinding]:
-    """Judge HorizontalPodAutoscalers and KEDA's ScaledObjects on the targets."""
+    """Judge the autoscalers of each kind that scale targets."""
     by_target = {target_of(es): es for es in found}
-    for hpa in hpas:
-        es = by_target.get(_scaled_by(hpa))
-        minimum = (hpa.get("spec") or {}).get("minReplicas", 1)
-        if es is not None and minimum == 0:
-            yield _finding(
-                FindingLevel.WARNING,
-                es,
-                f"HPA {hpa['metadata']['name']} has minReplicas: 0, so it may wake the target or put"
-                " it to sleep by itself",
-                "Set its minReplicas to 1.",
-            )
-    for obj in scaled:
-        es = by_target.get(_scaled_by(obj))
-        if es is None:
-            continue
-        name, autoscaler = obj["metadata"]["name"], es.spec.autoscaler
-        if autoscaler is None or (autoscaler.type, autoscaler.name) != ("keda", name):
-            yield _finding(
-                FindingLevel.PROBLEM,
-                es,
-                f"KEDA's ScaledObject {name} scales the same target, and would scale it up again",
-                f"Name it: spec.autoscaler: {{type: keda, name: {name}}}; it is paused for the sleep.",
-            )
+    for kind, objects in autoscalers.items():
+        for obj in objects:
+            if (es := by_target.get(_scaled_by(obj))) is None:
+                continue
+            ref = es.spec.autoscaler
+            name = obj["metadata"]["name"]
+            named = ref is not None and (ref.type, ref.name) == (kind.type, name)
+            if (conflict := kind.conflict(obj, named=named)) is not None:
+                level = FindingLevel.PROBLEM if conflict.surely else FindingLevel.WARNING
+                yield _finding(level, es, conflict.message, conflict.remedy)
 
 
 def _judge(
@@ -113,7 +100,9 @@ def _judge(
         yield _finding(FindingLevel.HINT, es, ready.message)
     if es.status.observed_generation < es.metadata.generation:
         yield _finding(
-            FindingLevel.WARNING, es, "the operator has not taken in the last change of its spec"
+            FindingLevel.WARNING,
+            es,
+            "the operator has not yet observed the last change of its spec",
         )
     for kind, status, level in _BAD:
         entry = condition(es, kind)
@@ -185,7 +174,7 @@ def judge_policies(
 
 
 def judge_proxies(daemonsets: Iterable[JsonObject]) -> DoctorFinding:
-    """Say who implements Services, by the DaemonSets of kube-system."""
+    """Judge the implementation of Services by the DaemonSets of kube-system."""
     names = {item["metadata"]["name"] for item in daemonsets}
     if "kube-proxy" in names:
         return ok("Services", "implemented by kube-proxy")

@@ -11,12 +11,12 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, TypeVar
 
-from elasti.api.names import GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
+from elasti.api.names import ELASTISERVICES, GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
 from elasti.api.parsing import parse_list
-from elasti.api.types import ElastiService
+from elasti.api.types import AUTOSCALER_KINDS, ElastiService
 from elasti.cli.doctor import elastiservices, installation, permissions
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
-from elasti.cli.elastiservices import RESOURCE
+from elasti.operator.autoscalers import AUTOSCALERS
 from kubeloop.client.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _SLICES = "discovery.k8s.io/v1/endpointslices"
 _FEW = 10
-"""In so many namespaces objects are listed one by one; with more of them, everywhere at once."""
+"""Up to this many namespaces are listed one by one; more of them, all at once."""
 
 
 class Examination:
@@ -46,7 +46,7 @@ class Examination:
         self._is_defined: bool | None = None
 
     async def findings(self) -> list[DoctorFinding]:
-        """Read everything. Raises KubeError where the cluster does not answer."""
+        """Read everything. Raises KubeError if the cluster does not answer."""
         self._found.append(installation.judge_server(await self._client.server_version()))
         await self._definition()
         await self._own_rights()
@@ -84,7 +84,7 @@ class Examination:
         return there
 
     async def _labelled(self) -> list[JsonObject]:
-        """Return the Deployments of Elasti anywhere; none where that may not be asked."""
+        """Return the Deployments of Elasti in all namespaces; empty if they cannot be listed."""
         deployments = self._client.resource("apps/v1/deployments")
         try:
             return await deployments.items(selector="app.kubernetes.io/part-of=elasti").to_list()
@@ -125,7 +125,7 @@ class Examination:
                 )
 
     async def _services(self) -> list[ElastiService]:
-        resource = self._client.resource(RESOURCE, ElastiService, namespace=self._namespace)
+        resource = self._client.resource(ELASTISERVICES, ElastiService, namespace=self._namespace)
         objects: list[ElastiService] | None = None
         try:
             with self._noted("ElastiServices"):
@@ -138,11 +138,14 @@ class Examination:
         known = await self._list_around("Services", "v1/services", objects)
         by_place = None if known is None else {_place(item): item for item in known}
         self._found += elastiservices.judge_services(objects, by_place)
-        hpas = await self._list_around(
-            "autoscalers", "autoscaling/v2/horizontalpodautoscalers", objects
-        )
-        scaled = await self._list_around("KEDA", "keda.sh/v1alpha1/scaledobjects", objects)
-        self._found += elastiservices.judge_autoscalers(objects, hpas or (), scaled or ())
+        scaling = {
+            kind: await self._list_around(
+                "autoscalers", AUTOSCALER_KINDS[kind.type].resource, objects
+            )
+            or ()
+            for kind in AUTOSCALERS
+        }
+        self._found += elastiservices.judge_autoscalers(objects, scaling)
         return objects
 
     async def _network(self, objects: Sequence[ElastiService]) -> None:
@@ -192,7 +195,7 @@ class Examination:
     async def _list_around(
         self, topic: str, resource: str, objects: Sequence[ElastiService]
     ) -> list[JsonObject] | None:
-        """Return a resource's objects in the namespaces of ElastiServices; None where not known."""
+        """Return a resource's objects in the namespaces of ElastiServices; None if unknown."""
         namespaces = sorted({es.metadata.namespace for es in objects})
         places = namespaces if len(namespaces) <= _FEW else [""]
         # NotFound: the cluster has no such kind.
@@ -210,7 +213,7 @@ async def _or_none(part: Awaitable[T]) -> T | None:
 
 
 def _watched(spec: JsonObject) -> tuple[str, ...]:
-    """Return the namespaces that a program is confined to; none where it watches all."""
+    """Return the namespaces that a program is confined to; none if it watches all."""
     for container in spec.get("containers") or ():
         for variable in container.get("env") or ():
             if variable["name"] == "WATCH_NAMESPACES":

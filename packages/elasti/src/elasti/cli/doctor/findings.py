@@ -1,4 +1,4 @@
-"""What a doctor finds: how bad it is, about what, and the remedy. Pure."""
+"""A doctor's findings: severity, subject and remedy. Pure."""
 
 from __future__ import annotations
 

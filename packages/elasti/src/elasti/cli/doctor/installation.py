@@ -24,7 +24,7 @@ _KUBEELASTI = "elasti-operator-controller-manager"
 
 
 def program_of(deployment: JsonObject) -> str:
-    """Return which program a Deployment runs; "" where it is none of ours."""
+    """Return the program that a Deployment runs; "" if it is not ours."""
     meta = deployment["metadata"]
     component = (meta.get("labels") or {}).get(_COMPONENT_LABEL, "")
     if component in (*PROGRAMS, DASHBOARD) and meta["name"].startswith("elasti"):
@@ -43,8 +43,8 @@ def judge_programs(
         elif deployment["metadata"]["name"] == _KUBEELASTI:
             yield warning(
                 "operator",
-                f"KubeElasti's operator ({_KUBEELASTI}) runs here too; only one of both can lead",
-                "Remove it once Elasti is installed; its ElastiServices are taken over as they are.",
+                f"KubeElasti's operator ({_KUBEELASTI}) runs here too; only one of the two can lead",
+                "Remove it once Elasti is installed; its ElastiServices are taken over unchanged.",
             )
     for name, running in found.items():
         if not running and name != DASHBOARD:
@@ -65,17 +65,17 @@ def found_elsewhere(deployments: Iterable[JsonObject], namespace: str) -> Iterat
         yield hint(
             "programs",
             f"Elasti is installed in namespace {', '.join(sorted(places))}",
-            f"Examine that one: elasti doctor --elasti-namespace {min(places)}",
+            f"Check that one: elasti doctor --elasti-namespace {min(places)}",
         )
 
 
 def judge_lease(lease: JsonObject | None, now: dt.datetime) -> DoctorFinding:
-    """Judge who leads; None where there is no lease."""
+    """Judge the leader by its lease; None if there is no lease."""
     if lease is None:
         return problem(
             "leader",
             "no operator has ever led: there is no lease",
-            "Read the operator's logs; with --no-leader-elect there is none, and none is needed.",
+            "Read the operator's logs. An operator with --no-leader-elect needs no lease.",
         )
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", moment(spec.get("renewTime"))
@@ -89,7 +89,7 @@ def judge_lease(lease: JsonObject | None, now: dt.datetime) -> DoctorFinding:
         "leader",
         f"no operator leads: the lease of {holder} was last renewed {when}"
         if holder
-        else f"no operator leads: the lease was given back, and last renewed {when}",
+        else f"no operator leads: the lease was released, and last renewed {when}",
         "Nothing is put to sleep meanwhile; check the operator's pods and logs.",
     )
 
@@ -103,7 +103,7 @@ def judge_resolvers(slices: Sequence[JsonObject], service: str) -> DoctorFinding
     if not ready:
         return problem(
             "resolver endpoints",
-            f"no endpoint of Service {service} is ready: nothing is put to sleep, and what sleeps is"
+            f"no endpoint of Service {service} is ready: nothing is put to sleep, and sleeping targets are"
             " not reachable",
             "Check the resolver's pods: do their readiness probes pass?",
         )
@@ -171,7 +171,7 @@ def judge_server(version: str) -> DoctorFinding:
 
 
 def judge_definition(definition: JsonObject | None) -> Iterator[DoctorFinding]:
-    """Judge the CustomResourceDefinition; None where there is none."""
+    """Judge the CustomResourceDefinition; None if it does not exist."""
     name = f"{PLURAL}.{GROUP}"
     if definition is None:
         yield problem(DEFINITION_TOPIC, f"there is no {name}", "Install Elasti: elasti install")

@@ -118,9 +118,7 @@ async def judge_account(
         problem(
             topic,
             f"{account} lacks {len(missing)} of {len(rights)} rights",
-            "\n".join(
-                ["elasti install sets them right; missing are these rules:", *as_rules(missing)]
-            ),
+            "\n".join(["elasti install restores them. Missing rules:", *as_rules(missing)]),
         )
     ]
 

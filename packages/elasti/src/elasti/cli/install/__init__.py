@@ -8,29 +8,32 @@ import click
 
 from elasti.api.names import NAMESPACE
 from elasti.cli.install.flags import choices_of, install_options, merged, written
-from elasti.cli.options import AccessOptions, cluster_options, timeout_option
+from elasti.cli.options import cluster_options, timeout_option
 
 if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
     from elasti.cli.install.choices import InstallOptions
 
 
 @click.command("install")
 @install_options
 @cluster_options
-@click.option("--reset", is_flag=True, help="Begin from the defaults; forget earlier options.")
+@click.option("--reset", is_flag=True, help="Start from the defaults; drop earlier options.")
+@click.option("--from-helm", is_flag=True, help="Adopt a Helm release; Helm no longer manages it.")
 @click.option(
-    "--from-helm", is_flag=True, help="Take over a release of the chart; Helm forgets it."
+    "--dry-run",
+    is_flag=True,
+    help="Show what would change, checked by the server, and change nothing.",
 )
-@click.option("--dry-run", is_flag=True, help="Ask the server, show what would change, do nothing.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until operator and resolver run.")
 @timeout_option(180.0, "How long to wait")
 def command(*, no_wait: bool, timeout: float, **given: Any) -> None:
     """Install or upgrade Elasti in a cluster: definition, rights, operator, resolver.
 
-    Everything is applied by the server (field manager `elasti`), as `elasti manifests` prints it.
-    Called again, it keeps the options of the installation that is there, but for those given now
-    (--reset keeps none), shows what will change, changes it and removes what is no longer needed; pods
-    are replaced one by one. What would be refused is found before anything has changed.
+    It applies the objects that `elasti manifests` prints, by server-side apply (field manager `elasti`). Called
+    again, it keeps the options of the present installation, except those given now (--reset keeps none). It shows
+    each change, makes it, and removes objects that are no longer needed; pods are replaced one by one. Objects
+    that the server would refuse are found before anything changes.
 
     \b
     Examples:
@@ -61,7 +64,7 @@ async def _install(
         keeps_without_triggers,
         replaces_kubeelasti,
     )
-    from elasti.cli.progress import Progress
+    from elasti.cli.rendering import Progress
     from elasti.cli.running import connected
 
     progress = Progress()
@@ -71,11 +74,11 @@ async def _install(
         given = written(options)
         if "shared_port" not in wanted and await replaces_kubeelasti(client, namespace):
             progress.say(
-                "KubeElasti is here: its shared port stays open (--no-shared-port closes it)."
+                "KubeElasti is installed: its shared port stays open (--no-shared-port closes it)."
             )
             wanted = {**wanted, "shared_port": True}
         if "default_triggers" not in wanted and await keeps_without_triggers(client, previous):
-            # Here an object without triggers never slept by itself, and must not begin to.
+            # In this cluster an object without triggers never slept by itself, and must not start now.
             wanted = {**wanted, "default_triggers": ()}
         if kept := [text for text in written(wanted) if text not in given]:
             progress.say(f"Options kept, without --reset: {' '.join(kept)}")
@@ -94,7 +97,7 @@ async def _install(
         try:
             await installing.install(wait=wait)
         except asyncio.CancelledError:
-            progress.say("Stopped half-way. Call again to go on.")
+            progress.say("Stopped half-way. Run it again to continue.")
             raise
     where = "" if namespace == NAMESPACE else f" --elasti-namespace {namespace}"
     progress.say(f"Elasti is installed in namespace {namespace}. See: elasti doctor{where}")

@@ -1,7 +1,8 @@
 """Accounts, roles and bindings; Services, network policies, disruption budgets, autoscaling. Pure.
 
-Roles come from the programs' own rules. Either by ClusterRoles, or, where nothing may be cluster-wide, by one
-Role in each namespace. An aggregated ClusterRole lets users add kinds of targets without changing ours.
+Roles come from the programs' own rules. They are ClusterRoles or, if nothing may be cluster-wide,
+one Role in each namespace. An aggregated ClusterRole lets users add kinds of targets without
+changing ours.
 
 The network policies are about the ports of our own pods; policies of the workloads see the resolver as the
 client while they wake, and must let it in themselves.
@@ -9,7 +10,7 @@ client while they wake, and must let it in themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from elasti.api.defaults import (
     DASHBOARD_PORT,
@@ -29,9 +30,11 @@ from elasti.api.names import (
     PLURAL,
     RESOLVER,
     RESOLVER_SERVICE,
+    TLS_SECRET,
     WAKE_ANNOTATION,
 )
 from elasti.api.rbac import READ, PolicyRule
+from elasti.api.triggers import cluster
 from elasti.cli.install.choices import (
     PROGRAMS,
     Choices,
@@ -49,6 +52,7 @@ from kubeloop.objects.meta import JsonObject
 _GROUP = "rbac.authorization.k8s.io"
 _VERSION = f"{_GROUP}/v1"
 TARGETS = f"{OPERATOR}-targets"
+ENROLMENT = f"{OPERATOR}-enrolment"
 LEADER = f"{OPERATOR}-leader"
 OPERATORS = f"{RESOLVER}-operators"
 PRIORITY_CLASS = "elasti-critical"
@@ -78,7 +82,15 @@ def accounts(choices: Choices) -> Iterator[Manifest]:
     if choices.reads_kubelets:
         where = choices.namespace
         found = cluster_object("v1", "ServiceAccount", KUBELET_ACCOUNT, choices, namespace=where)
-        yield Manifest("Whose token the operator shows to kubelets, and no other.", found)
+        yield Manifest("The operator shows only this account's token to kubelets.", found)
+
+
+def certificates(choices: Choices) -> Iterator[Manifest]:
+    """Yield the Secret that the operator fills; without `data`, so that no apply empties it."""
+    if choices.makes_certificates:
+        where = choices.namespace
+        found = cluster_object("v1", "Secret", TLS_SECRET, choices, namespace=where, type="Opaque")
+        yield Manifest("Certificates of both programs; the operator makes and renews them.", found)
 
 
 def roles(choices: Choices) -> Iterator[Manifest]:
@@ -90,33 +102,47 @@ def roles(choices: Choices) -> Iterator[Manifest]:
     yield from _leader(choices)
 
 
+def _rules(
+    program: Program, choices: Choices, more: Sequence[PolicyRule] = ()
+) -> tuple[PolicyRule, ...]:
+    dozes = choices.doze and program is Program.OPERATOR
+    return (*_RULES[program], *more, *(operator.DOZE_RULES if dozes else ()))
+
+
 def _clusterwide(choices: Choices) -> Iterator[Manifest]:
     for program in PROGRAMS:
-        rules = (*_RULES[program], *_CLUSTER_RULES[program])
-        why = f"What the {program.value} may do in every namespace."
+        rules = _rules(program, choices, _CLUSTER_RULES[program])
+        why = f"Rights of the {program.value} in every namespace."
         yield Manifest(why, _role(account(program), rules, program, choices))
         yield Manifest(
-            f"The {program.value} may do it.", _bound(account(program), program, choices)
+            f"Grants that to the {program.value}.", _bound(account(program), program, choices)
         )
     yield Manifest(
         f'More kinds of targets: label a ClusterRole {AGGREGATE_LABEL}: "true", and its rules'
         " are the operator's too.",
         _collecting(choices),
     )
-    yield Manifest("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
+    yield Manifest("Grants that to the operator.", _bound(TARGETS, Program.OPERATOR, choices))
+    if choices.enrolment:
+        # A role of its own: an uninstall takes it away first, so that nothing is enrolled again.
+        rules = operator.ENROLMENT_RULES
+        role = _role(ENROLMENT, rules, Program.OPERATOR, choices)
+        yield Manifest("Rights to enrol labelled Services.", role)
+        bound = _bound(ENROLMENT, Program.OPERATOR, choices)
+        yield Manifest("Grants that to the operator.", bound)
     if choices.reads_kubelets:
-        stats = [rule.to_json() for rule in operator.KUBELET_RULES]
+        stats = [rule.to_json() for rule in cluster.KUBELET_RULES]
         role = cluster_object(_VERSION, "ClusterRole", KUBELET_ACCOUNT, choices, rules=stats)
-        yield Manifest("How many bytes pods receive and send.", role)
+        yield Manifest("Lets the account read how many bytes pods receive and send.", role)
         bound = _bound(KUBELET_ACCOUNT, None, choices, subject=KUBELET_ACCOUNT)
-        yield Manifest("The account may read it.", bound)
+        yield Manifest("Grants that to the account.", bound)
     for name, verbs, roles in _AGGREGATED:
         why = f"ElastiServices for those who have the ClusterRole {' or '.join(roles)}."
         yield Manifest(why, _aggregated(name, verbs, roles, choices))
 
 
 def wake_policy(choices: Choices) -> Iterator[Manifest]:
-    """Yield what lets people, and the resolver, wake and no more. It is for the whole cluster."""
+    """Yield the cluster-wide policy that lets users and the resolver wake targets, and nothing else."""
     if choices.namespaced:
         return
     needs = (_ADMISSION, "ValidatingAdmissionPolicy")
@@ -129,7 +155,7 @@ def wake_policy(choices: Choices) -> Iterator[Manifest]:
     binding = f"{needs[1]}Binding"
     spec = {"policyName": MAY_WAKE, "validationActions": ["Deny"]}
     yield Manifest(
-        "The policy is in force everywhere.",
+        "Enforces the policy in every namespace.",
         cluster_object(_ADMISSION, binding, MAY_WAKE, choices, spec=spec),
         needs,
     )
@@ -201,27 +227,29 @@ def _namespaced(choices: Choices) -> Iterator[Manifest]:
     for namespace in choices.watch_namespaces:
         for program in PROGRAMS:
             name = account(program)
-            why = f"What the {program.value} may do in {namespace}."
-            yield Manifest(why, _role(name, _RULES[program], program, choices, namespace))
+            why = f"Rights of the {program.value} in {namespace}."
+            yield Manifest(why, _role(name, _rules(program, choices), program, choices, namespace))
             yield Manifest(
-                f"The {program.value} may do it.", _bound(name, program, choices, namespace)
+                f"Grants that to the {program.value}.", _bound(name, program, choices, namespace)
             )
 
 
 def _leader(choices: Choices) -> Iterator[Manifest]:
     rules: tuple[PolicyRule, ...] = (*operator.OWN_RULES, *operator.RESOLVER_NAMESPACE_RULES)
+    if choices.makes_certificates:
+        rules = (*rules, *operator.TLS_RULES)
     if choices.reads_kubelets:
-        rules = (*rules, *operator.KUBELET_TOKEN_RULES)
+        rules = (*rules, *cluster.KUBELET_TOKEN_RULES)
     role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
-    yield Manifest("The lease of the replica that leads, and where the resolvers are.", role)
+    yield Manifest("Rights on the leader's lease and on the resolvers' slices.", role)
     bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
-    yield Manifest("The operator may do it.", bound)
+    yield Manifest("Grants that to the operator.", bound)
     if choices.namespaced:
         found = resolver.OPERATOR_NAMESPACE_RULES
         role = _role(OPERATORS, found, Program.RESOLVER, choices, choices.namespace)
-        yield Manifest("Where the resolver finds every replica of the operator.", role)
+        yield Manifest("Lets the resolver find every replica of the operator.", role)
         bound = _bound(OPERATORS, Program.RESOLVER, choices, choices.namespace)
-        yield Manifest("The resolver may do it.", bound)
+        yield Manifest("Grants that to the resolver.", bound)
 
 
 def _role(
@@ -281,7 +309,7 @@ def services(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' Services, under KubeElasti's names."""
     wake = [_port("http", OPERATOR_PORT)]
     yield Manifest(
-        "Where resolvers ask any operator replica for a wake-up.",
+        "Resolvers ask any operator replica for a wake-up here.",
         _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
     )
     ports = [_port("admin", RESOLVER_ADMIN_PORT)]
@@ -291,7 +319,7 @@ def services(choices: Choices) -> Iterator[Manifest]:
     # Services of either family sleep; the resolvers must have an address in each that there is.
     resolver["spec"]["ipFamilyPolicy"] = "PreferDualStack"
     yield Manifest(
-        f"Where the operator finds the resolvers; {RESOLVER_SHARED_PORT}, where it is open, is for those who send"
+        f"Lets the operator find the resolvers; port {RESOLVER_SHARED_PORT}, if it is open, is for clients that send"
         " by the Host header.",
         resolver,
     )
@@ -342,9 +370,9 @@ def dashboard_access(choices: Choices) -> Iterator[Manifest]:
     found = program_object(
         "v1", "ServiceAccount", program, choices, automountServiceAccountToken=False
     )
-    yield Manifest("Who the dashboard is. It has no rights: visitors bring theirs.", found)
+    yield Manifest("The dashboard's account. It has no rights: visitors bring theirs.", found)
     found = _service(account(program), program, [_port("http", DASHBOARD_PORT)], choices)
-    yield Manifest("Where the proxy that signs visitors in finds the dashboard.", found)
+    yield Manifest("The dashboard, for the proxy that signs visitors in.", found)
     why = f"The page ({DASHBOARD_PORT}): every client, since it shows what a client's own token allows."
     found = _policy(program, [{"ports": [_allowed(DASHBOARD_PORT)]}], choices)
     yield Manifest(f"{why} Out: DNS, the API server.", found)
@@ -369,7 +397,7 @@ def priorities(choices: Choices) -> Iterator[Manifest]:
 
 
 def budgets(choices: Choices) -> Iterator[Manifest]:
-    """Yield how many pods of a program may be evicted at once."""
+    """Yield the PodDisruptionBudgets of the programs."""
     for program in PROGRAMS:
         spec = {
             # Not minAvailable: with one replica no node could ever be drained.
@@ -385,7 +413,7 @@ def budgets(choices: Choices) -> Iterator[Manifest]:
 
 
 def autoscalers(choices: Choices) -> Iterator[Manifest]:
-    """Yield what changes the number of resolvers, if it shall."""
+    """Yield the resolver's HorizontalPodAutoscaler, if it is wanted."""
     if choices.autoscaling is None:
         return
     program = Program.RESOLVER

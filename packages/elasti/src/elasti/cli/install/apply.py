@@ -1,11 +1,11 @@
 """One object at a time, by server-side apply: what it is now, what becomes of it, what differs.
 
 A dry run asks the server the same question without the write. An object whose namespace does not
-exist yet cannot be asked about; where that namespace is part of what is being installed, the question
-is about the same object in the namespace `default`, which the server judges by the same rules.
+exist yet cannot be asked about; if that namespace is part of the installation, the question is
+about the same object in the namespace `default`, which the server judges by the same rules.
 
-In a difference, items of a list are matched by their `name` where they have one, else by their index, so that
-a variable that comes in between does not show as a change of all that follow.
+In a difference, items of a list are matched by their `name` if they have one, else by their index,
+so that a variable that comes in between does not show as a change of all that follow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-# What the server keeps for itself, and changes with every write.
+# Fields that the server owns, and changes with every write.
 _SERVERS_OWN = frozenset(
     {"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"}
 )
@@ -37,7 +37,7 @@ _LONGEST = 60
 
 
 class Difference(NamedTuple):
-    """One field; None where it is not there."""
+    """One field; None if it is not there."""
 
     path: str
     before: Any
@@ -54,7 +54,7 @@ def differences(before: JsonObject, after: JsonObject) -> list[Difference]:
 
 def _stripped(obj: JsonObject) -> JsonObject:
     meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in _SERVERS_OWN}
-    # Our own note of the options: what they change shows where it does.
+    # Our own note of the options: their effect shows in other fields.
     notes = {
         k: v for k, v in (meta.pop("annotations", None) or {}).items() if k != OPTIONS_ANNOTATION
     }
@@ -78,6 +78,10 @@ def _between_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[D
     old, new = _keyed(before), _keyed(after)
     for key in (*old, *(key for key in new if key not in old)):
         yield from _between(f"{path}[{key}]", old.get(key), new.get(key))
+    # Another order of variables is another pod template, and rolls the pods.
+    was, now = [key for key in old if key in new], [key for key in new if key in old]
+    if was != now:
+        yield Difference(f"{path} (order)", was, now)
 
 
 def _keyed(items: list[Any]) -> dict[str, Any]:
@@ -104,7 +108,7 @@ _HELM = "helm"
 
 
 class ApplyOutcome(enum.Enum):
-    """What became of an object, or would."""
+    """The outcome for an object, or the outcome of a dry run."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -139,7 +143,7 @@ class ServerSideApplier:
         self._missing_namespaces: set[str] = set()
 
     async def apply(self, obj: JsonObject) -> AppliedObject:
-        """Make an object so. Raises KubeError, and Failure where it can never become so."""
+        """Make an object so. Raises KubeError, and Failure if it can never become so."""
         before = await self._present(obj)
         if before is not None and self._from_helm:
             await self._take_from_helm(before)
@@ -221,7 +225,7 @@ def _no_namespace(obj: JsonObject) -> Failure:
     return Failure(
         ExitCode.NOT_FOUND,
         f"namespace {namespace} does not exist",
-        remedy=f"Make it: kubectl create namespace {namespace}",
+        remedy=f"Create it: kubectl create namespace {namespace}",
     )
 
 
@@ -230,7 +234,7 @@ def _immutable(obj: JsonObject, error: Invalid) -> Failure:
     if "immutable" in str(error):
         meta = obj["metadata"]
         remedy = (
-            "Another installer made it, and it cannot become ours. Let go of it without stopping its"
+            "Another installer created it, and it cannot be taken over. Delete it without stopping its"
             f" pods, then try again:\n  kubectl delete {obj['kind'].lower()} {meta['name']}"
             f" -n {meta.get('namespace', '')} --cascade=orphan"
         )

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from elasti.api.crd import custom_resource_definition
+from elasti.api.crd import custom_resource_definition, template_definition
 from elasti.api.defaults import (
     DASHBOARD_PORT,
     HEALTH_PORT,
@@ -24,13 +24,15 @@ from elasti.api.defaults import (
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
 )
-from elasti.api.names import KUBELET_ACCOUNT
+from elasti.api.names import DEFAULT_TRIGGERS_ANNOTATION, KUBELET_ACCOUNT, TLS_SECRET
+from elasti.api.triggers import cluster
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
 from elasti.cli.install.access import (
     PRIORITY_CLASS,
     accounts,
     autoscalers,
     budgets,
+    certificates,
     dashboard_access,
     policies,
     priorities,
@@ -52,11 +54,14 @@ from elasti.cli.install.choices import (
     read_toleration,
     selector,
 )
+from elasti.cli.install.enrolment_policy import enrolment_policy
+from elasti.cli.install.operator_policy import operator_policy
 from elasti.cli.rendering import render
 from kubeloop.objects.meta import JsonObject
 
 USER = 65532
 TOKENS = "/var/run/secrets/elasti"
+CERTIFICATES = "/var/run/secrets/elasti-tls"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SCRATCH = "/run/elasti"
 # A resolver serves what it holds before it ends, for up to ELASTI_DRAIN_TIMEOUT (600 s).
@@ -112,7 +117,10 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
     if program is Program.OPERATOR:
         # The next call keeps the options that it finds there.
         options = msgspec.json.encode(choices.options(), order="sorted").decode()
-        found["metadata"]["annotations"] = {OPTIONS_ANNOTATION: options}
+        found["metadata"]["annotations"] = {
+            OPTIONS_ANNOTATION: options,
+            DEFAULT_TRIGGERS_ANNOTATION: ",".join(choices.default_triggers),
+        }
     return found
 
 
@@ -178,7 +186,7 @@ def _spread(program: Program) -> JsonObject:
 
 
 def _apart(program: Program) -> JsonObject:
-    """Return the wish for another zone, where there are zones."""
+    """Return the preference for another zone, if there are zones."""
     term = {
         "topologyKey": "topology.kubernetes.io/zone",
         "labelSelector": {"matchLabels": selector(program)},
@@ -223,9 +231,12 @@ def _probe(program: Program, path: str, *, every: int, failures: int) -> JsonObj
 
 
 def _environment(program: Program, choices: Choices) -> list[JsonObject]:
-    """Return the variables: what the pod knows of itself first, so that values may name it."""
-    given = choices.variables.get(program, {})
-    secret = choices.secret_variables.get(program, {})
+    """Return the variables: the pod's own first, so that values may name them; the given ones sorted.
+
+    The next call reads them sorted from its options, and another order would roll the pods.
+    """
+    given = dict(sorted(choices.variables.get(program, {}).items()))
+    secret = dict(sorted(choices.secret_variables.get(program, {}).items()))
     known = {
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
@@ -251,19 +262,28 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
     }
     if program is Program.OPERATOR:
         if choices.reads_kubelets:
-            settings["ELASTI_KUBELET_ACCOUNT"] = f"{choices.namespace}/{KUBELET_ACCOUNT}"
+            settings[cluster.KUBELET_ACCOUNT_VARIABLE] = f"{choices.namespace}/{KUBELET_ACCOUNT}"
             if choices.kubelet_insecure_tls:
-                settings["ELASTI_KUBELET_INSECURE_TLS"] = "true"
+                settings[cluster.KUBELET_INSECURE_TLS] = "true"
         if triggers := choices.usable_default_triggers:
             settings[DEFAULT_TRIGGERS] = ",".join(triggers)
+        if choices.doze:
+            settings["ELASTI_DOZE"] = "true"
+        if choices.enrolment:
+            settings["ELASTI_ENROLMENT"] = "true"
     else:
         settings["TMPDIR"] = SCRATCH
         if choices.shared_port:
             settings["ELASTI_RESOLVER_PROXY_PORT"] = str(RESOLVER_SHARED_PORT)
         if choices.waiting_page:
             settings["ELASTI_WAITING_PAGE"] = "Auto"
-        if choices.operator_url:
-            settings["ELASTI_OPERATOR_URL"] = choices.operator_url
+        given = {
+            "ELASTI_MAX_CONNECTIONS_PER_CLIENT": str(choices.client_connections or ""),
+            "ELASTI_UNLIMITED_CLIENTS": ",".join(choices.unlimited_clients),
+            "ELASTI_OPERATOR_URL": choices.operator_url,
+        }
+        settings |= {name: value for name, value in given.items() if value}
+    settings |= _tls_settings(program, choices)
     if choices.watch_namespaces:
         settings["WATCH_NAMESPACES"] = ",".join(choices.watch_namespaces)
     if not choices.authentication:
@@ -278,6 +298,17 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
     }
 
 
+def _tls_settings(program: Program, choices: Choices) -> dict[str, str]:
+    if choices.tls == "off":
+        return {}
+    makes = choices.makes_certificates and program is Program.OPERATOR
+    return {
+        "ELASTI_TLS_DIRECTORY": CERTIFICATES,
+        **({"ELASTI_TLS_REQUIRED": "true"} if choices.tls == "required" else {}),
+        **({"ELASTI_TLS_SECRET": TLS_SECRET} if makes else {}),
+    }
+
+
 def _from_pod(name: str, path: str) -> JsonObject:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
@@ -288,7 +319,7 @@ def _from_secret(name: str, place: str) -> JsonObject:
 
 
 def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonObject]]:
-    """Return each volume, with where it is mounted."""
+    """Return each volume, with its mount."""
     found: list[tuple[JsonObject, JsonObject]] = []
     if choices.authentication:
         # With this token the program calls the other one.
@@ -299,6 +330,13 @@ def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonO
             "projected": {"sources": [{"serviceAccountToken": token}]},
         }
         found.append((volume, {"name": "elasti-token", "mountPath": TOKENS, "readOnly": True}))
+    if choices.tls != "off":
+        # Optional: pods start before there are certificates. Not the authority's key, which only the operator needs.
+        items = [{"key": name, "path": name} for name in ("ca.crt", "tls.crt", "tls.key")]
+        name = choices.tls_secret or TLS_SECRET
+        secret = {"secretName": name, "optional": True, "items": items}
+        mount = {"name": TLS_SECRET, "mountPath": CERTIFICATES, "readOnly": True}
+        found.append(({"name": TLS_SECRET, "secret": secret}, mount))
     if program is Program.RESOLVER:
         volume = {"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}}
         found.append((volume, {"name": "scratch", "mountPath": SCRATCH}))
@@ -306,7 +344,7 @@ def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonO
 
 
 def dashboard(choices: Choices) -> Iterator[Manifest]:
-    """Yield what shows the page in the cluster, where it is wanted."""
+    """Yield the objects that serve the dashboard in the cluster, if it is enabled."""
     if not choices.dashboard_hosts:
         return
     yield from dashboard_access(choices)
@@ -361,14 +399,19 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
     if choices.with_namespace:
         namespace = cluster_object("v1", "Namespace", choices.namespace, choices)
         namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
-        yield Manifest("Where the programs live.", namespace)
+        yield Manifest("The namespace of the programs.", namespace)
     if choices.with_definition:
-        yield Manifest("What an ElastiService is.", definition())
+        yield Manifest("The definition of an ElastiService.", definition())
+        if choices.enrolment:
+            yield Manifest("The definition of an ElastiTemplate.", _ours(template_definition()))
     for parts in (
         accounts,
+        certificates,
         roles,
         priorities,
         wake_policy,
+        operator_policy,
+        enrolment_policy,
         services,
         policies,
         budgets,
@@ -380,8 +423,12 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
 
 
 def definition() -> JsonObject:
-    """Return the CustomResourceDefinition, marked as ours; it belongs to no one installation."""
-    found = custom_resource_definition()
+    """Return the CustomResourceDefinition of ElastiServices, marked as ours."""
+    return _ours(custom_resource_definition())
+
+
+def _ours(found: JsonObject) -> JsonObject:
+    """Return a CustomResourceDefinition, marked as ours; it belongs to no one installation."""
     return {**found, "metadata": {**found["metadata"], "labels": dict(DEFINITION_LABELS)}}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
 from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
+from kubeloop.objects.names import DNS_LABEL_63
 from kubeloop.objects.quantities import Quantity
 
 if TYPE_CHECKING:
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
 
 
 IMAGE = f"elasti:{__version__}"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 DEFAULT_TRIGGERS = "ELASTI_DEFAULT_TRIGGERS"
-_NETWORK = "network"
 OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_NAME = re.compile(rf"{DNS_LABEL_63}\Z")
+_SECRET = re.compile(rf"{DNS_LABEL_63}(\.{DNS_LABEL_63})*\Z")
 _TOLERATION = re.compile(
     r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?\Z"
 )
 
 
 class Program(enum.StrEnum):
-    """What runs in a cluster; the value is the command that runs one."""
+    """The programs of a cluster; the value is the command that runs one."""
 
     OPERATOR = "operator"
     RESOLVER = "resolver"
@@ -89,10 +91,18 @@ class Choices:
     key, by program and variable. tolerations: as taints are written, KEY[=VALUE][:EFFECT].
     autoscaling: of the resolvers, in the place of `resolver_replicas`.
     shared_port: whether the resolvers listen on the port that finds Services by the Host header.
-    kubelet_stats: whether the operator reads kubelets, never where it is namespaced. kubelet_insecure_tls: also
-    those whose certificate is not the cluster's. default_triggers: of ElastiServices that leave theirs out.
+    kubelet_stats: whether the operator reads kubelets, never if it is namespaced.
+    kubelet_insecure_tls: also those whose certificate is not the cluster's. default_triggers: of
+    ElastiServices that leave theirs out.
+    doze: whether the operator may change the requests of pods.
+    enrolment: whether labelled Services get ElastiServices.
     waiting_page: whether browsers get a page where an ElastiService does not say.
-    dashboard_hosts: the names by which visitors reach a dashboard in the cluster; there is none without.
+    client_connections: of one client address, at most; 0 for the resolver's default. unlimited_clients: networks
+    without that bound.
+    dashboard_hosts: the names by which visitors reach a dashboard in the cluster; without hosts it
+    is not installed.
+    tls: between operator and resolver, on, off or required; tls_secret: the user's own certificates for it.
+    operator_policy: whether a policy binds the operator's writes to its own objects.
     egress_policies: whether policies say what the programs may call; egress_ports: more ports outside of pods.
     operator_url: where a cluster has no DNS; api_ports: the API server's. Both are read from the cluster.
     """
@@ -104,13 +114,19 @@ class Choices:
     operator_replicas: int = 2
     resolver_replicas: int = 2
     authentication: bool = True
+    tls: str = "on"
+    tls_secret: str = ""
     with_namespace: bool = True
     with_definition: bool = True
     shared_port: bool = False
     kubelet_stats: bool = True
     kubelet_insecure_tls: bool = False
-    default_triggers: tuple[str, ...] = (_NETWORK,)
+    default_triggers: tuple[str, ...] = ("network",)
+    doze: bool = False
+    enrolment: bool = False
     waiting_page: bool = False
+    client_connections: int = 0
+    unlimited_clients: tuple[str, ...] = ()
     dashboard_hosts: tuple[str, ...] = ()
     variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     secret_variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -121,6 +137,7 @@ class Choices:
     tolerations: tuple[str, ...] = ()
     affinity: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     autoscaling: Autoscaling | None = None
+    operator_policy: bool = True
     egress_policies: bool = True
     egress_ports: tuple[int, ...] = ()
     operator_url: str = ""
@@ -133,21 +150,27 @@ class Choices:
         ):
             if not _NAME.match(name):
                 raise ChoiceError(
-                    f"{option} {name!r} is no namespace: write lower case letters, digits and '-',"
+                    f"{option} {name!r} is not a valid namespace: use lower-case letters, digits and '-',"
                     " at most 63"
                 )
+        if self.tls_secret and not _SECRET.match(self.tls_secret):
+            raise ChoiceError(f"--tls-secret {self.tls_secret!r} is not the name of a Secret")
         if not self.image:
             raise ChoiceError("--image is empty: name one, such as registry.example.com/elasti:1")
         if self.namespaced and not self.watch_namespaces:
             raise ChoiceError(
                 "--namespaced needs to know where: name each namespace with --watch-namespace"
             )
+        if self.namespaced and self.enrolment:
+            raise ChoiceError(
+                "--enrolment reads Namespaces and ElastiTemplates, which are the cluster's: leave out --namespaced"
+            )
         for program, wanted in self.resources.items():
             for name, text in wanted.items():
                 _check_resource(program, name, text)
         if self.autoscaling and not 1 <= self.autoscaling.least <= self.autoscaling.most:
             raise ChoiceError(
-                f"--resolver-autoscaling {self.autoscaling.least}-{self.autoscaling.most} is no range:"
+                f"--resolver-autoscaling {self.autoscaling.least}-{self.autoscaling.most} is not a range:"
                 " write the fewest resolvers first, at least 1, such as 2-6"
             )
         reserved = [name for name in self.labels if name == _APP or "kubernetes.io/" in name]
@@ -158,23 +181,35 @@ class Choices:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What runs."""
+        """The programs of this installation."""
         return (*PROGRAMS, Program.DASHBOARD) if self.dashboard_hosts else PROGRAMS
 
+    @property
+    def image_is_older(self) -> bool:
+        """Whether the image's tag is a version before this one."""
+        found, own = _VERSION.match(self.image.rpartition(":")[2]), _VERSION.match(__version__)
+        assert own is not None
+        return found is not None and [*map(int, found.groups())] < [*map(int, own.groups())]
+
     def replicas(self, program: Program) -> int | None:
-        """How many pods a program has; None where an autoscaler says it."""
+        """How many pods a program has; None if an autoscaler decides it."""
         if program is Program.OPERATOR:
             return self.operator_replicas
         return None if self.autoscaling else self.resolver_replicas
 
     def resources_of(self, program: Program) -> JsonObject:
-        """What a program asks for, and may use."""
+        """A program's resource requests and limits."""
         wanted = {**RESOURCES[program], **self.resources.get(program, {})}
         found: JsonObject = {}
         for name, text in wanted.items():
             kind, _, resource = name.partition(".")
             found.setdefault(kind, {})[resource] = text
         return found
+
+    @property
+    def makes_certificates(self) -> bool:
+        """Whether the operator makes the certificates of both programs."""
+        return self.tls != "off" and not self.tls_secret
 
     @property
     def reads_kubelets(self) -> bool:
@@ -184,8 +219,14 @@ class Choices:
     @property
     def usable_default_triggers(self) -> tuple[str, ...]:
         """The default triggers that this installation has the rights for."""
+        # Here, not above: the help of a command reads no types.
+        from elasti.api.triggers.cluster import KUBELET_ACCOUNT_VARIABLE
+        from elasti.api.triggers.registry import trigger_type
+
         return tuple(
-            name for name in self.default_triggers if name != _NETWORK or self.reads_kubelets
+            name
+            for name in self.default_triggers
+            if self.reads_kubelets or trigger_type(name).needs != KUBELET_ACCOUNT_VARIABLE
         )
 
     def options(self) -> InstallOptions:
@@ -207,13 +248,19 @@ class InstallOptions(TypedDict, total=False):
     operator_replicas: int
     resolver_replicas: int
     authentication: bool
+    tls: str
+    tls_secret: str
     with_namespace: bool
     with_definition: bool
     shared_port: bool
     kubelet_stats: bool
     kubelet_insecure_tls: bool
     default_triggers: tuple[str, ...]
+    doze: bool
+    enrolment: bool
     waiting_page: bool
+    client_connections: int
+    unlimited_clients: tuple[str, ...]
     dashboard_hosts: tuple[str, ...]
     variables: dict[str, dict[str, str]]
     secret_variables: dict[str, dict[str, str]]
@@ -224,6 +271,7 @@ class InstallOptions(TypedDict, total=False):
     tolerations: tuple[str, ...]
     affinity: dict[str, Any]
     autoscaling: Autoscaling
+    operator_policy: bool
     egress_policies: bool
     egress_ports: tuple[int, ...]
 
@@ -247,7 +295,7 @@ def read_toleration(text: str) -> JsonObject:
 def _check_resource(program: str, name: str, text: str) -> None:
     if name not in {"requests.cpu", "limits.cpu", "requests.memory", "limits.memory"}:
         raise ChoiceError(
-            f"--resources {program}:{name} is no resource: write requests.cpu, requests.memory,"
+            f"--resources {program}:{name} is not a resource: write requests.cpu, requests.memory,"
             " limits.cpu or limits.memory"
         )
     try:
@@ -255,7 +303,7 @@ def _check_resource(program: str, name: str, text: str) -> None:
     except ValueError:
         example = "500m" if name.endswith("cpu") else "512Mi"
         raise ChoiceError(
-            f"--resources {program}:{name}={text} is no amount: write one such as {example}"
+            f"--resources {program}:{name}={text} is not an amount: write one such as {example}"
         ) from None
     least = MINIMUM.get(name, "0")
     if amount < Quantity.parse(least):

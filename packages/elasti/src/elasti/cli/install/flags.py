@@ -1,12 +1,13 @@
 """The options of an installation as a user writes them; `elasti manifests` and `elasti install` share them.
 
-A variable is checked against what the program itself would refuse at its start.
+Variables are checked by the rules that the program itself applies at its start.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias, cast
 import click
 
 from elasti.api.defaults import RESOLVER_SHARED_PORT
-from elasti.api.names import NAMESPACE
+from elasti.api.names import NAMESPACE, SLEEP_LABEL
 from elasti.api.parsing import NEAR, SettingsError
 from elasti.cli.install.choices import (
     BY_PROGRAM,
@@ -54,8 +55,11 @@ _FLAGS = {
     "autoscaling": "--resolver-autoscaling",
     "kubelet_stats": "--no-kubelet-stats",
     "default_triggers": "--default-trigger",
+    "operator_policy": "--no-operator-policy",
     "egress_policies": "--no-egress-policies",
     "egress_ports": "--egress-port",
+    "client_connections": "--max-connections-per-client",
+    "unlimited_clients": "--unlimited-clients",
     "dashboard_hosts": "--dashboard",
 }
 
@@ -85,8 +89,8 @@ def written(options: InstallOptions) -> list[str]:
         if name == "autoscaling":
             found.append("{} {}-{}@{}".format(flag, *value))
         elif name == "affinity":
-            found.append(f"{flag} (as it is)")
-        elif name in ("shared_port", "waiting_page"):
+            found.append(f"{flag} (unchanged)")
+        elif name in ("shared_port", "waiting_page", "doze", "enrolment"):
             found.append(flag if value else flag.replace("--", "--no-"))
         elif isinstance(value, bool):
             found.append(flag)
@@ -144,7 +148,7 @@ def _read_secret_variables(given: Iterable[str]) -> ByProgram:
         for name, value in named.items():
             if not _SECRET.match(value):
                 raise ChoiceError(
-                    f"--env-secret {program}:{name}={value} names no Secret and key: write"
+                    f"--env-secret {program}:{name}={value} does not name a Secret and a key: write"
                     " SECRET/KEY after the ="
                 )
             _check(program, name, "$(secret)")
@@ -178,9 +182,21 @@ def _read_hosts(given: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if not _HOST.match(name):
             raise ChoiceError(
-                f"--dashboard {name!r} is no host name: write one such as elasti.example.com, or none"
+                f"--dashboard {name!r} is not a host name: write one such as elasti.example.com, or none"
             )
     return () if names == ("none",) else names
+
+
+def _read_networks(given: Iterable[str]) -> tuple[str, ...]:
+    names = _distinct(given)
+    if names == ("none",):
+        return ()
+    try:
+        return tuple(str(ipaddress.ip_network(name)) for name in names)
+    except ValueError as error:
+        raise ChoiceError(
+            f"--unlimited-clients: {error}; write a network such as 10.0.0.0/8, or none"
+        ) from None
 
 
 def _distinct(given: Iterable[str]) -> tuple[str, ...]:
@@ -205,7 +221,7 @@ def _read_affinity(path: Path) -> dict[str, Any]:
     kinds = {"nodeAffinity", "podAffinity", "podAntiAffinity"}
     if not isinstance(found, dict) or not found or not found.keys() <= kinds:
         raise ChoiceError(
-            f"--affinity {path} is no affinity: write {', '.join(sorted(kinds))} at the top"
+            f"--affinity {path} is not an affinity: write {', '.join(sorted(kinds))} at the top"
         )
     return found
 
@@ -220,7 +236,7 @@ def _read_autoscaling(text: str) -> Autoscaling:
 
 
 def _check(program: str, name: str, value: str) -> None:
-    """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
+    """Refuse a value that the program itself would refuse at its start. Raises ChoiceError."""
     # Here, not above: the help of a command needs neither program.
     from elasti.operator import settings as operator
     from elasti.resolver import settings as resolver
@@ -234,7 +250,7 @@ def _check(program: str, name: str, value: str) -> None:
     settings = (
         operator.OperatorSettings if program == Program.OPERATOR else resolver.ResolverSettings
     )
-    # A reference gets its value in the pod; others are read with those that they belong to.
+    # A reference gets its value in the pod; those of `_TOGETHER` are only valid together.
     if "$(" in value or name in _TOGETHER:
         return
     try:
@@ -244,7 +260,7 @@ def _check(program: str, name: str, value: str) -> None:
 
 
 def _refuse_misspelt(program: str, name: str, known: Mapping[str, Collection[str]]) -> None:
-    """Refuse a variable of the other program, and nearly one of this; any other may be a library's."""
+    """Refuse a variable of the other program, and a near miss of this one's; others may be a library's."""
     for other, names in known.items():
         if name in names:
             raise ChoiceError(
@@ -252,12 +268,12 @@ def _refuse_misspelt(program: str, name: str, known: Mapping[str, Collection[str
             )
     if near := difflib.get_close_matches(name, known[program], n=1, cutoff=NEAR):
         raise ChoiceError(
-            f"--env {program}:{name} is no variable of the {program}; did you mean {near[0]}?"
+            f"--env {program}:{name} is not a variable of the {program}; did you mean {near[0]}?"
         )
 
 
 def _option(name: str, read: Callable[[Any], Any] | None = None, **attributes: Any) -> Decorator:
-    """Return an option of that name in `InstallOptions`; None where it is not given."""
+    """Return an option of that name in `InstallOptions`; None if it is not given."""
 
     def called(_ctx: click.Context, _param: click.Parameter, given: Any) -> Any:
         try:
@@ -279,11 +295,11 @@ def _repeated(name: str, read: Callable[[Any], Any], metavar: str, about: str) -
 
 
 _OPTIONS = (
-    namespace_option("Where operator and resolver live.", NAMESPACE),
+    namespace_option("The namespace of operator and resolver.", NAMESPACE),
     _option("image", show_default=IMAGE, help="The image of both programs."),
     _switch(
         "namespaced",
-        "Rights only in the watched namespaces, by Roles: no ClusterRole at all.",
+        "Grant rights in the watched namespaces only: Roles, no ClusterRole.",
     ),
     _repeated(
         "watch_namespaces",
@@ -295,41 +311,77 @@ _OPTIONS = (
     _option("resolver_replicas", type=WholeNumber(1, 200), show_default="2"),
     _switch(
         "authentication",
-        "Operator and resolver do not ask each other for ServiceAccount tokens.",
+        "Do not authenticate operator and resolver to each other by ServiceAccount tokens.",
     ),
-    _switch("with_definition", "Without the CustomResourceDefinition."),
-    _switch("with_namespace", "Without the Namespace; it must exist."),
+    _option(
+        "tls",
+        type=click.Choice(("on", "off", "required")),
+        show_default="on",
+        help="TLS between operator and resolver. With `on`, a peer that has no TLS yet is called in the clear.",
+    ),
+    _option(
+        "tls_secret",
+        metavar="NAME",
+        help="A Secret with ca.crt, tls.crt and tls.key for elasti.internal, such as cert-manager's. By default the"
+        " operator makes its own.",
+    ),
+    _switch("with_definition", "Do not install the CustomResourceDefinition."),
+    _switch("with_namespace", "Do not create the Namespace; it must exist."),
     _option(
         "shared_port",
         flag="--shared-port/--no-shared-port",
         default=None,
-        help=f"Port {RESOLVER_SHARED_PORT}, where the Host header names the Service: clients that reach it"
+        help=f"Open port {RESOLVER_SHARED_PORT}, on which the Host header selects the Service: its clients"
         " reach every Service with an ElastiService. Off, unless KubeElasti is in the namespace.",
     ),
     _switch("kubelet_stats", "Do not read kubelets, which the trigger `network` needs."),
     _switch(
-        "kubelet_insecure_tls", "Read also kubelets whose certificate is not of the cluster's CA."
+        "kubelet_insecure_tls",
+        "Also read kubelets whose certificates the cluster's CA did not sign.",
     ),
     _repeated(
         "default_triggers",
         _read_default_triggers,
         "TYPE",
-        "The trigger of ElastiServices that leave theirs out; may be repeated, or `none`. It is `network`"
-        " unless an earlier installation or KubeElasti is, or was, in the cluster.",
+        "A trigger of ElastiServices that leave out `triggers`; may be repeated, or `none`. `network` by default,"
+        " unless the cluster has or had an earlier installation or KubeElasti.",
+    ),
+    _option(
+        "doze",
+        flag="--doze/--no-doze",
+        default=None,
+        help="Allow `sleep.mode: Doze`: the operator may patch pods/resize and evict pods. Off by default.",
+    ),
+    _option(
+        "enrolment",
+        flag="--enrolment/--no-enrolment",
+        default=None,
+        help=f"Create ElastiServices for Services and namespaces with the label {SLEEP_LABEL}. Off by default.",
     ),
     _option(
         "waiting_page",
         flag="--waiting-page/--no-waiting-page",
         default=None,
-        help="Browsers get a page while a target wakes, where its ElastiService does not say"
-        " (wake.page.mode). Off by default.",
+        help="Show browsers a page while a target wakes, unless its ElastiService sets wake.page.mode."
+        " Off by default.",
+    ),
+    _option(
+        "client_connections",
+        type=WholeNumber(1, 1_000_000),
+        help="The most connections of one client address to a resolver. Four fifths of all by default.",
+    ),
+    _repeated(
+        "unlimited_clients",
+        _read_networks,
+        "CIDR",
+        "A network without that limit, such as an ingress's; may be repeated, or `none`. None by default.",
     ),
     _repeated(
         "dashboard_hosts",
         _read_hosts,
         "HOST",
-        "Run a dashboard in the cluster, at this host name, for visitors whom a proxy sends with their own"
-        " bearer tokens; may be repeated, or `none`. None by default.",
+        "Run a dashboard in the cluster at this host name, behind a proxy that sends each visitor's own"
+        " bearer token; may be repeated, or `none`. None by default.",
     ),
     _repeated(
         "variables",
@@ -347,13 +399,13 @@ _OPTIONS = (
         "resources",
         _read_resources,
         "PROGRAM:KEY=VALUE",
-        "What a program may use, such as resolver:limits.memory=2Gi; may be repeated.",
+        "Resources of a program, such as resolver:limits.memory=2Gi; may be repeated.",
     ),
     _option(
         "autoscaling",
         _read_autoscaling,
         metavar="MIN-MAX[@CPU]",
-        help="A HorizontalPodAutoscaler for the resolver; CPU in percent of its request, 70.",
+        help="Create a HorizontalPodAutoscaler for the resolver; CPU is a percentage of its request, 70 by default.",
     ),
     _repeated(
         "pull_secrets", _distinct, "NAME", "A Secret to pull the image with; may be repeated."
@@ -374,7 +426,7 @@ _OPTIONS = (
         "tolerations",
         _read_tolerations,
         "KEY[=VALUE][:EFFECT]",
-        "Run on nodes with this taint, too; may be repeated.",
+        "Also run on nodes with this taint; may be repeated.",
     ),
     _option(
         "affinity",
@@ -383,14 +435,20 @@ _OPTIONS = (
         type=click.Path(dir_okay=False, path_type=Path),
         help="A pod's `affinity`, as YAML, for both programs.",
     ),
-    _switch("egress_policies", "NetworkPolicies do not say what operator and resolver may call."),
+    _switch(
+        "operator_policy",
+        "Do not bind the operator's writes to its own objects by a ValidatingAdmissionPolicy.",
+    ),
+    _switch(
+        "egress_policies", "Do not restrict by NetworkPolicies what operator and resolver may call."
+    ),
     _option(
         "egress_ports",
         _distinct,
         metavar="PORT",
         multiple=True,
         type=WholeNumber(1, 65535),
-        help="A port outside of the cluster's pods that they may call, besides the usual ones of the API"
+        help="Another port outside the cluster's pods that they may call, besides the usual ones of the API"
         " server and Prometheus; may be repeated.",
     ),
 )

@@ -1,8 +1,7 @@
-"""Installing, and upgrading, which is the same: survey, dry run, apply, wait, remove what is left over.
+"""Installing and upgrading, which are the same: survey, dry run, apply, wait, remove leftovers.
 
-Everything is asked for in a dry run first, so that a right which is missing, or an object that cannot
-become ours, is found before anything has changed. What an earlier installation had and this one does
-not need goes last, when no old pod lives on it any more.
+A dry run of everything comes first, so that a missing right, or an object that cannot become ours, is found before
+anything has changed. Leftovers of an earlier installation go last, when no old pod depends on them.
 """
 
 from __future__ import annotations
@@ -26,20 +25,23 @@ from elasti.cli.install.inventory import (
     objects_of,
 )
 from elasti.cli.install.rollout import definition_served, programs_available
+from elasti.cli.rendering import counted
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+from kubeloop.client.request import get
 from kubeloop.objects.core import SLICES, EndpointSlice
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import Manifest
     from elasti.cli.install.inventory import InstalledObject, InstalledOperator
-    from elasti.cli.progress import Progress
+    from elasti.cli.rendering import Progress
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
 _URL = "ELASTI_OPERATOR_URL"
 _DNS = "k8s-app=kube-dns"
-# Part of a dev cluster's version. Its pods run the `elasti` of its machine, whatever the image.
-_DEV = "+elasti-dev"
+# A dev cluster says here that it pulls no images: its pods run the `elasti` of its machine.
+_DEV_CAPABILITIES = "/devkube"
 
 
 @dataclasses.dataclass(eq=False)
@@ -54,15 +56,19 @@ class Installer:
     image_is_named: bool = True
 
     async def ask(self) -> None:
-        """Show what would change, and change nothing."""
+        """Show what would change, without changing anything."""
         previous = await self._refuse()
-        for applied in await self._dry_run():
+        asked = await self._dry_run()
+        changed = [one for one in asked if one.outcome is not ApplyOutcome.UNCHANGED]
+        for applied in changed:
             self._report(applied, would=True)
+        if same := len(asked) - len(changed):
+            self.progress.done(counted(same, "object"), ApplyOutcome.UNCHANGED.value)
         for found in await self._leftovers(previous):
             self.progress.done(str(found), "would be removed")
 
     async def install(self, *, wait: float | None) -> None:
-        """Make it so; with `wait`, until it works, for at most so many seconds."""
+        """Install; with `wait`, wait at most that many seconds until it works."""
         previous = await self._refuse()
         if wait is not None and not self.choices.with_definition:
             await self._need_definition()
@@ -75,23 +81,33 @@ class Installer:
             await self._let_helm_forget(previous.helm_release)
         if wait is None:
             for found in leftovers:
-                self.progress.done(str(found), "is no longer needed: install without --no-wait")
+                self.progress.done(
+                    str(found), "is no longer needed; install without --no-wait to remove it"
+                )
             return
         await programs_available(self.client, self.choices, wait, self.progress)
         for found in leftovers:
             await self._remove(found)
 
     async def _refuse(self) -> InstalledOperator | None:
-        """Return the installation that is there. Raises Failure where it must not be changed so."""
+        """Return the present installation. Raises Failure if it must not be changed this way."""
         previous = await installed_operator(self.client, self.choices.namespace)
         if previous is not None and previous.helm_release and not self.from_helm:
             raise _of_helm(previous)
         await self._refuse_other_operators()
         await self._refuse_to_abandon(previous)
-        if not self.image_is_named and _DEV not in await self.client.server_version():
+        await self._refuse_to_strand()
+        if not self.image_is_named and await self._pulls_images():
             raise _no_image(self.choices.image)
         self.choices = await self._reaching_server()
         return previous
+
+    async def _pulls_images(self) -> bool:
+        try:
+            await self.client.send(get(_DEV_CAPABILITIES))
+        except (Forbidden, NotFound):
+            return True
+        return False
 
     async def _reaching_server(self) -> Choices:
         """Return the choices with the API server's own port, which policies must let through."""
@@ -139,7 +155,7 @@ class Installer:
         selector = f"owner=helm,name={release}"
         for name in [item["metadata"]["name"] async for item in secrets.items(selector=selector)]:
             await secrets.delete(name)
-        self.progress.done(f"Helm release {release}", "is forgotten by Helm")
+        self.progress.done(f"Helm release {release}", "removed from Helm's records")
 
     async def _apply(self, wait: float | None) -> None:
         applier = ServerSideApplier(self.client, from_helm=self.from_helm)
@@ -153,7 +169,7 @@ class Installer:
                 self._report(await applier.apply(part.obj))
 
     async def _addressed(self) -> Choices:
-        """Return the choices; where the cluster has no DNS, with the operator's address in them."""
+        """Return the choices; if the cluster has no DNS, with the operator's address in them."""
         given = self.choices.variables.get(Program.RESOLVER, {})
         if _URL in given or await self._has_dns():
             return self.choices
@@ -165,7 +181,7 @@ class Installer:
         except NotFound:
             # A dry run before there is anything.
             return self.choices
-        host = f"[{address}]" if address.version == 6 else str(address)
+        host = url_host(str(address))
         return dataclasses.replace(self.choices, operator_url=f"http://{host}:{OPERATOR_PORT}")
 
     async def _has_dns(self) -> bool:
@@ -184,7 +200,7 @@ class Installer:
                 raise _rival(other)
 
     async def _refuse_to_abandon(self, previous: InstalledOperator | None) -> None:
-        """What is asleep and no longer watched would sleep indefinitely. Raises Failure."""
+        """Raise Failure if a sleeping target would no longer be watched: it would sleep indefinitely."""
         if previous is None or not self.choices.watch_namespaces:
             return
         watched = {*self.choices.watch_namespaces}
@@ -195,6 +211,14 @@ class Installer:
         left = [es for es in found if is_held(es) and es["metadata"]["namespace"] not in watched]
         if left:
             raise _abandoned(left)
+
+    async def _refuse_to_strand(self) -> None:
+        """Raise Failure if targets doze, and the new operator could not restore their requests."""
+        if self.choices.doze and not self.choices.image_is_older:
+            return
+        found = await list_elastiservices(self.client, self.choices.watch_namespaces) or []
+        if dozing := [es for es in found if (es.get("status") or {}).get("doze")]:
+            raise _stranded(dozing, self.choices)
 
     async def _need_definition(self) -> None:
         """Without it the programs never get ready, and the wait would be without effect. Raises Failure."""
@@ -227,9 +251,7 @@ class Installer:
 
     def _report(self, applied: AppliedObject, *, would: bool = False) -> None:
         word = applied.outcome.value
-        if would and applied.outcome is not ApplyOutcome.UNCHANGED:
-            word = f"would be {word}"
-        self.progress.done(applied.ref, word)
+        self.progress.done(applied.ref, f"would be {word}" if would else word)
         if would:
             for change in applied.changes:
                 self.progress.say(f"  {change}")
@@ -240,7 +262,7 @@ class Installer:
 def _no_image(image: str) -> Failure:
     return Failure(
         ExitCode.FAILED,
-        f"--image is missing: no {image} is published that the nodes could pull",
+        f"--image is missing: {image} is not published, so nodes cannot pull it",
         remedy="Build one from the Dockerfile, push it, and name it: elasti install --image"
         " registry.example.com/elasti:1",
     )
@@ -249,9 +271,19 @@ def _no_image(image: str) -> Failure:
 def _abandoned(left: list[JsonObject]) -> Failure:
     return Failure(
         ExitCode.FAILED,
-        f"no operator would watch these ElastiServices any more: {name_some(left)}",
+        f"no operator would watch these ElastiServices: {name_some(left)}",
         remedy="Watch their namespaces too (--watch-namespace), or delete them first; deleting wakes"
         " their targets.",
+    )
+
+
+def _stranded(dozing: list[JsonObject], choices: Choices) -> Failure:
+    what = f"--image {choices.image} is older than this command" if choices.doze else "--no-doze"
+    return Failure(
+        ExitCode.FAILED,
+        f"{what}, and these targets doze; their requests would stay small: {name_some(dozing)}",
+        remedy="Suspend them first (elasti suspend), or set their spec.sleep.mode to Zero, and try again when"
+        " they are awake.",
     )
 
 
@@ -262,8 +294,8 @@ def _of_helm(found: InstalledOperator) -> Failure:
         f"Elasti in namespace {namespace} is the Helm release {release}",
         remedy=f"Upgrade it with Helm: helm upgrade {release} CHART --namespace {namespace}\n"
         f"Or take it over, with the options that its values have: elasti install --namespace"
-        f" {namespace} --from-helm\nSee first what that changes, with --dry-run. What only the chart has"
-        " (monitors, alerts, dashboard) stays as it is.",
+        f" {namespace} --from-helm\nAdd --dry-run to see the changes first. Objects that only the chart has"
+        " (monitors, alerts, dashboard) stay.",
     )
 
 

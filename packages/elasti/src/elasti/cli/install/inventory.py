@@ -1,8 +1,8 @@
-"""What is in the cluster already: installations, their objects, and ElastiServices.
+"""Finds what is in the cluster already: installations, their objects, and ElastiServices.
 
-Everything of ours carries the labels of its installation. Where the user may not list the whole
-cluster, the namespaces that an installation is known to watch are listed instead. ElastiServices are read as
-plain objects: also those that our types cannot decode.
+Everything of ours carries the labels of its installation. If the user may not list the whole
+cluster, the namespaces that an installation is known to watch are listed instead. ElastiServices
+are read as plain objects: also those that our types cannot decode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from elasti.api.names import API_VERSION, FINALIZER, PLURAL
+from elasti.api.names import DEFAULT_TRIGGERS_ANNOTATION, ELASTISERVICES, FINALIZER
 from elasti.api.parsing import parse_list
 from elasti.cli.install.choices import (
     DEFAULT_TRIGGERS,
@@ -48,13 +48,14 @@ class InstalledKind(NamedTuple):
     is_clusters: bool = False
 
 
-# In the order in which they go: programs first, rights when nothing needs them any more.
+# In the order of their removal: programs first, rights when nothing needs them.
 KINDS = (
     InstalledKind(_DEPLOYMENTS, "Deployment"),
     InstalledKind("autoscaling/v2/horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     InstalledKind("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
     InstalledKind("networking.k8s.io/v1/networkpolicies", "NetworkPolicy"),
     InstalledKind("v1/services", "Service"),
+    InstalledKind("v1/secrets", "Secret"),
     InstalledKind(f"{_RBAC}/rolebindings", "RoleBinding", is_spread=True),
     InstalledKind(f"{_RBAC}/roles", "Role", is_spread=True),
     InstalledKind(f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding", is_clusters=True),
@@ -86,7 +87,8 @@ class InstalledObject(NamedTuple):
 class InstalledOperator:
     """An operator that is there, with its variables; `watches` is empty for the whole cluster.
 
-    options: what its user chose, as the installation noted it. helm_release: of our chart.
+    options: what its user chose, as the installation noted it. helm_release: of our chart. chosen_triggers:
+    by default, also those that it has no rights for; None before 0.3.
     """
 
     namespace: str
@@ -95,6 +97,7 @@ class InstalledOperator:
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     options: InstallOptions = dataclasses.field(default_factory=InstallOptions)
     helm_release: str = ""
+    chosen_triggers: str | None = None
 
     def overlaps(self, watches: tuple[str, ...]) -> bool:
         """Whether it and an operator that watches these namespaces meet somewhere."""
@@ -102,7 +105,7 @@ class InstalledOperator:
 
 
 async def installed_operators(client: Client) -> list[InstalledOperator]:
-    """Return every operator that can be seen, KubeElasti's too; none where the user may not list them."""
+    """Return every operator that can be seen, KubeElasti's too; none if the user may not list them."""
     deployments = client.resource(_DEPLOYMENTS)
     try:
         found = [item async for item in deployments.items(selector=_OPERATOR_LABELS)]
@@ -134,10 +137,12 @@ async def replaces_kubeelasti(client: Client, namespace: str) -> bool:
 async def keeps_without_triggers(client: Client, previous: InstalledOperator | None) -> bool:
     """Whether ElastiServices that leave their triggers out stay without any, as they were.
 
-    So it is over an installation without default triggers, and where there are ElastiServices of another.
+    That is so over an installation without default triggers, and if there are ElastiServices of
+    another.
     """
     if previous is not None:
-        return DEFAULT_TRIGGERS not in previous.variables
+        chosen = previous.chosen_triggers
+        return DEFAULT_TRIGGERS not in previous.variables if chosen is None else not chosen
     if await installed_operators(client):
         return True
     found = await list_elastiservices(client, ())
@@ -160,7 +165,12 @@ async def _listed(
 ) -> list[PartialObjectMetadata]:
     resource = client.resource(kind.resource, PartialObjectMetadata)
     if not kind.is_spread and not kind.is_clusters:
-        return [item async for item in resource.items(selector=selector, namespace=places[0])]
+        try:
+            return [item async for item in resource.items(selector=selector, namespace=places[0])]
+        except Forbidden:
+            if kind.kind != "Secret":
+                raise
+            return []  # Who may not see Secrets has made none.
     try:
         return [item async for item in resource.items(selector=selector, namespace="")]
     except NotFound:
@@ -204,6 +214,7 @@ def _read(deployment: JsonObject) -> InstalledOperator:
         variables,
         {} if release else _options(meta),  # an earlier note, which Helm left there
         release,
+        (meta.get("annotations") or {}).get(DEFAULT_TRIGGERS_ANNOTATION),
     )
 
 
@@ -212,19 +223,18 @@ def _options(meta: JsonObject) -> InstallOptions:
     try:
         return msgspec.json.decode(noted, type=InstallOptions)
     except msgspec.DecodeError:
-        return {}  # not as we write it: as if it were not there
+        return {}  # not written by us: ignored
 
 
-RESOURCE = f"{API_VERSION}/{PLURAL}"
 _MOST_NAMES = 5
 
 
 async def list_elastiservices(client: Client, namespaces: Sequence[str]) -> list[JsonObject] | None:
-    """Return the ElastiServices of namespaces, of all where none is named.
+    """Return the ElastiServices of namespaces, of all if none is named.
 
-    None where the user may not list all of them; without a definition there are none.
+    None if the user may not list all of them; without a definition the result is empty.
     """
-    resource = client.resource(RESOURCE)
+    resource = client.resource(ELASTISERVICES)
     try:
         return [
             item
@@ -250,7 +260,7 @@ def is_held(es: JsonObject) -> bool:
 
 
 def name_some(found: Sequence[JsonObject]) -> str:
-    """Name them, but not all where there are many."""
+    """Name the first few of them."""
     names = ", ".join(key_of(es) for es in found[:_MOST_NAMES])
     more = len(found) - _MOST_NAMES
     return f"{names} and {more} more" if more > 0 else names

@@ -15,7 +15,7 @@ from kubeloop.client.errors import Forbidden, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from elasti.cli.progress import Progress
+    from elasti.cli.rendering import Progress
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
@@ -59,7 +59,7 @@ def rollout(deployment: JsonObject, pods: Iterable[JsonObject] = ()) -> Rollout:
 def _refusals(status: JsonObject) -> Iterator[str]:
     for condition in status.get("conditions") or ():
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
-            yield f"no pod can be made: {condition.get('message', condition.get('reason', ''))}"
+            yield f"no pod can be created: {condition.get('message', condition.get('reason', ''))}"
 
 
 def _troubles(pods: Iterable[JsonObject]) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _timed_out(last: list[Rollout], namespace: str, seconds: float) -> Failure:
     if any("CrashLoopBackOff" in what for what in troubles):
         remedy += [f"kubectl -n {namespace} logs deployment/{item.name}" for item in late]
     remedy.append(
-        f"See why: kubectl -n {namespace} describe pods. Running the command again goes on waiting."
+        f"See why: kubectl -n {namespace} describe pods. Run the command again to keep waiting."
     )
     states = "; ".join(f"{item.name}: {item.words}" for item in late)
     return Failure(

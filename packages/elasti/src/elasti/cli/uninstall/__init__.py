@@ -8,17 +8,18 @@ import click
 
 from elasti.api.names import NAMESPACE
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import AccessOptions, cluster_options, namespace_option, timeout_option
+from elasti.cli.options import cluster_options, namespace_option, timeout_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from elasti.cli.progress import Progress
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.rendering import Progress
     from elasti.cli.uninstall.survey import UninstallSurvey
 
 
 @click.command("uninstall")
-@namespace_option("Where it is installed.", NAMESPACE)
+@namespace_option("The namespace of the installation.", NAMESPACE)
 @cluster_options
 @click.option(
     "--keep-crd",
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     help="Wake every target and stop both programs; remove nothing else. For uninstalls by Helm.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Go on although a target cannot be woken.")
+@click.option("--force", is_flag=True, help="Continue even if a target cannot be woken.")
 @timeout_option(300.0, "How long to wait for targets to wake")
 def command(
     *,
@@ -45,8 +46,9 @@ def command(
 ) -> None:
     """Remove Elasti from a cluster, with every target awake and no request lost.
 
-    Targets that sleep are woken first; then ElastiServices go, the programs, their rights, and the
-    definition last. The namespace stays. It may be called again at any time: it goes on where it was.
+    Sleeping targets are woken first; then the ElastiServices are removed, the programs, their
+    rights, and the definition last. The namespace stays. You can run it again at any time: it
+    continues where it stopped.
 
     \b
     Examples:
@@ -54,7 +56,7 @@ def command(
       elasti uninstall --keep-crd --yes
       elasti uninstall --namespace scale --timeout 600
     """
-    from elasti.cli.progress import Progress
+    from elasti.cli.rendering import Progress
     from elasti.cli.running import run_to_end
     from elasti.cli.uninstall.survey import announcement, refusal
 
@@ -62,7 +64,7 @@ def command(
     found = run_to_end(lambda: _survey(access, namespace, wake_only=wake_only))
     lines: Iterable[str]
     if wake_only:
-        lines = [f"Every target of namespace {namespace}'s Elasti is woken, then it is stopped."]
+        lines = [f"This wakes every target of Elasti in namespace {namespace}, then stops Elasti."]
     elif found.is_done(keep=keep_crd):
         progress.say(f"Nothing of Elasti is in namespace {namespace}.")
         if found.has_definition and found.needed_by:
@@ -104,7 +106,7 @@ async def _uninstall(
         try:
             await Uninstaller(client, found, progress, **choices).run()
         except asyncio.CancelledError:
-            progress.say("Stopped half-way. Call again to go on.")
+            progress.say("Stopped half-way. Run it again to continue.")
             raise
 
 
@@ -116,4 +118,4 @@ def _ask() -> None:
         agreed = False
         click.echo(err=True)
     if not agreed:
-        raise Failure(ExitCode.FAILED, "nothing was removed; --yes goes on without asking")
+        raise Failure(ExitCode.FAILED, "nothing was removed; add --yes to skip the question")

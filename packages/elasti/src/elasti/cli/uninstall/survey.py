@@ -1,4 +1,4 @@
-"""What there is to remove, what of it must stay because others need it, and the plan in words.
+"""Finds what to remove, what must stay because others need it, and describes the plan.
 
 Everything is read from the cluster, nothing is remembered: an uninstall that was killed half-way
 finds, when it is called again, just what is left to do.
@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, MANAGED_BY, PLURAL
+from elasti.api.states import State
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.inventory import (
     installed_operator,
@@ -20,7 +21,6 @@ from elasti.cli.install.inventory import (
     name_some,
     objects_of,
 )
-from elasti.cli.uninstall.targets import sleeps
 from kubeloop.client.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ DEFINITION = f"{PLURAL}.{GROUP}"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UninstallSurvey:
-    """What was found.
+    """The findings.
 
     watches: the installation's namespaces, empty for all. variables: its operator's, if it has one.
-    needed_by: why the definition cannot go, for people; empty where it can. has_definition: whether
+    needed_by: why the definition cannot go, for people; empty if it can. has_definition: whether
     there is one that was installed with the programs.
     """
 
@@ -137,14 +137,20 @@ def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
         return None
     return Failure(
         ExitCode.FAILED,
-        f"the CustomResourceDefinition cannot go: {survey.needed_by}",
+        f"the CustomResourceDefinition cannot be removed: {survey.needed_by}",
         remedy="Keep it, and all ElastiServices: --keep-crd",
     )
 
 
+def sleeps(es: JsonObject) -> bool:
+    """Whether the resolver may be in the way of its traffic, or its pods doze."""
+    status = es.get("status") or {}
+    return status.get("state", "") not in ("", State.SERVE) or bool(status.get("doze"))
+
+
 def announcement(survey: UninstallSurvey, *, keep: bool) -> Iterator[str]:
     """Yield what will happen, a line for each thing."""
-    yield f"From namespace {survey.namespace} this removes Elasti:"
+    yield f"This removes Elasti from namespace {survey.namespace}:"
     count = len(survey.elastiservices)
     asleep = sum(map(sleeps, survey.elastiservices))
     if count:
@@ -158,5 +164,5 @@ def announcement(survey: UninstallSurvey, *, keep: bool) -> Iterator[str]:
     elif survey.foreign_definition:
         yield "  the CustomResourceDefinition is kept: `elasti install` did not make it"
     if count and not keep:
-        yield "To have them again later, save them first:"
+        yield "To restore them later, save them first:"
         yield "  kubectl get elastiservices -A -o yaml > elastiservices.yaml"

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
-from elasti.cli.install.inventory import RESOURCE, is_held, key_of, list_elastiservices, name_some
-from elasti.operator.handover.children import drain_patch, is_drained
+from elasti.api.names import ELASTISERVICES, FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
+from elasti.cli.install.inventory import is_held, key_of, list_elastiservices, name_some
+from elasti.cli.uninstall.survey import UninstallSurvey, sleeps
+from elasti.operator.model.children import drain_patch, is_drained
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
@@ -24,21 +25,14 @@ from kubeloop.objects.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from elasti.cli.progress import Progress
-    from elasti.cli.uninstall.survey import UninstallSurvey
+    from elasti.cli.rendering import Progress
     from kubeloop.client import Client
 
-_AWAKE = "Serve"
 _POLL_INTERVAL = 1.0
 _COMPANIONS = (
     ("discovery.k8s.io/v1/endpointslices", f"endpointslice.kubernetes.io/managed-by={MANAGED_BY}"),
     ("v1/services", f"{PRIVATE_LABEL}=true"),
 )
-
-
-def sleeps(es: JsonObject) -> bool:
-    """Whether the resolver is, or may be, in the way of an ElastiService's traffic."""
-    return (es.get("status") or {}).get("state", "") not in ("", _AWAKE)
 
 
 def is_going(es: JsonObject) -> bool:
@@ -53,7 +47,7 @@ class UninstallTargets:
         self._client = client
         self._survey = survey
         self._progress = progress
-        self._objects = client.resource(RESOURCE)
+        self._objects = client.resource(ELASTISERVICES)
 
     async def present(self) -> list[JsonObject]:
         """Return those that are there now."""
@@ -97,7 +91,9 @@ class UninstallTargets:
 
     async def until_gone(self, seconds: float) -> list[JsonObject]:
         """Wait until all are gone."""
-        return await self._wait(lambda present: present, "waiting until they are let go", seconds)
+        return await self._wait(
+            lambda present: present, "waiting until they are finalized", seconds
+        )
 
     async def let_go(self) -> None:
         """Remove our finalizers and whatever belongs to ElastiServices; they stay otherwise."""

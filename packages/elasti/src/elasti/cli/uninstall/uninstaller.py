@@ -1,12 +1,12 @@
 """Uninstalling, in the order in which nothing gets lost.
 
 1. Every target that sleeps is woken, and waited for: from here on Services do without us.
-2. ElastiServices are deleted, and the operator lets go of them; or, where they are kept, the operator
-   stops and they are let go of.
+2. ElastiServices are deleted, and the operator finalizes them; or, if they are kept, the operator
+stops and they are released.
 3. The programs go, then their Services, policies, rights and accounts.
 4. The definition goes last.
 
-Where the cluster's operator does not work, a stand-in does steps 1 and 2. Each step reads what
+If the cluster's operator does not work, a stand-in does steps 1 and 2. Each step reads what
 is there, so calling again goes on where a call ended.
 """
 
@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import structlog
 
-from elasti.api.names import LEASE_NAME, QUARANTINE_CONFIG_MAP
+from elasti.api.names import GROUP, LEASE_NAME, QUARANTINE_CONFIG_MAP, TEMPLATES_PLURAL
 from elasti.api.parsing import SettingsError
 from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.access import ENROLMENT
 from elasti.cli.install.choices import Program, account, selector
 from elasti.cli.install.inventory import name_some
+from elasti.cli.rendering import counted
 from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS, UninstallSurvey
 from elasti.cli.uninstall.targets import UninstallTargets
 from elasti.operator.app import OperatorApp
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from elasti.api.wire import ActivityReport
-    from elasti.cli.progress import Progress
+    from elasti.cli.rendering import Progress
 
 _DEPLOYMENTS = "apps/v1/deployments"
 _POLL_INTERVAL = 0.5
@@ -118,7 +120,7 @@ def _settings(survey: UninstallSurvey) -> OperatorSettings:
 
 @contextlib.asynccontextmanager
 async def _running(operator: OperatorApp) -> AsyncIterator[None]:
-    """Run it during the block; where it fails for good, the block ends with its error."""
+    """Run it during the block; if it fails for good, the block ends with its error."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(operator.run(), name="stand-in operator")
@@ -168,11 +170,13 @@ class Uninstaller:
 
     async def run(self) -> None:
         """Remove it."""
+        if not self.keep:
+            await self._end_enrolment()
         if self.survey.elastiservices:
             if await self._operator_works():
                 await self._end(works=True)
             else:
-                self.progress.say("no operator works in the cluster: one runs here meanwhile")
+                self.progress.say("no operator works in the cluster: one runs here for now")
                 async with self._standin_operator():
                     await self._end(works=False)
             if self.keep:
@@ -180,6 +184,12 @@ class Uninstaller:
         await self._remove_objects()
         if not self.keep:
             await self._remove_definition()
+
+    async def _end_enrolment(self) -> None:
+        """Take the operator the right to enrol again what is deleted here."""
+        with contextlib.suppress(NotFound, Forbidden):
+            bindings = self.client.resource("rbac.authorization.k8s.io/v1/clusterrolebindings")
+            await bindings.delete(ENROLMENT)
 
     # ElastiServices
 
@@ -206,8 +216,8 @@ class Uninstaller:
         self.progress.done("ElastiServices", "removed")
 
     async def _instead(self, left: list[JsonObject]) -> list[JsonObject]:
-        """End them from here, where the cluster's operator had its time."""
-        self.progress.say(f"the operator does not let go of {len(left)}: it is stopped")
+        """Finalize them from here, after the cluster's operator had its time."""
+        self.progress.say(f"the operator does not finalize {len(left)}: stopping it")
         await self._stop(Program.OPERATOR)
         async with self._standin_operator():
             return await self._targets.until_gone(self.seconds)
@@ -259,10 +269,14 @@ class Uninstaller:
                 for program in programs:
                     chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
                     while left := len([pod async for pod in pods.items(selector=chosen)]):
-                        waiting.show(account(program), f"{left} pods end what they serve")
+                        waiting.show(
+                            account(program), f"{counted(left, 'pod')} finishing open connections"
+                        )
                         await asyncio.sleep(_POLL_INTERVAL)
         if left:
-            self.progress.say(f"{left} pods still serve connections, and end when those do")
+            self.progress.say(
+                f"{counted(left, 'pod')} still serving connections; they end when those close"
+            )
 
     async def _remove_objects(self) -> None:
         programs_gone = False
@@ -285,23 +299,24 @@ class Uninstaller:
     async def _remove_definition(self) -> None:
         if not self.survey.has_definition or self.survey.needed_by:
             return
-        with contextlib.suppress(NotFound):
-            await self.client.resource(DEFINITIONS).delete(DEFINITION)
-            self.progress.done(f"CustomResourceDefinition {DEFINITION}", "removed")
+        for name in (DEFINITION, f"{TEMPLATES_PLURAL}.{GROUP}"):
+            with contextlib.suppress(NotFound):
+                await self.client.resource(DEFINITIONS).delete(name)
+                self.progress.done(f"CustomResourceDefinition {name}", "removed")
 
 
 def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would answer no request",
-        remedy="See why: elasti describe NAME. Then try again, with a longer --timeout; or --force"
-        " leaves them as they are.",
+        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would not answer requests",
+        remedy="See why: elasti describe NAME. Then try again with a longer --timeout, or leave them"
+        " asleep with --force.",
     )
 
 
 def _not_let_go(left: list[JsonObject]) -> Failure:
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not let go of in time: {name_some(left)}",
-        remedy="Call again to go on; --force removes their finalizers.",
+        f"not finalized in time: {name_some(left)}",
+        remedy="Run it again to continue; --force removes their finalizers.",
     )

@@ -36,19 +36,18 @@ const cores = (milli) => `${+(milli / 1000).toFixed(milli < 10000 ? 2 : 0)} core
 const gib = (bytes) => `${+(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 2 : 0)} GiB`;
 const stateClass = (state) => `state ${state.replaceAll(" ", "-")}`;
 
-// Messages name times as Kubernetes writes them; people read their own clock.
-const local = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, (time) => new Date(time).toLocaleTimeString());
-
 function outlook(row) {
-  if (row.trouble) return local(row.trouble);
-  if (row.suspended) return "suspended: left alone until it is resumed";
+  if (row.trouble) return row.trouble;
+  if (row.suspended) return "Suspended: Elasti leaves it alone until you resume it";
   if (row.state === "asleep") return "";
-  if (row.state === "going to sleep") return "now; a last check that nothing arrives";
+  if (row.state === "dozing") return "Serves with small requests; its room is given back";
+  if (row.state === "falling asleep") return "Checks one last time that nothing arrives";
   if (row.sleepsAt) {
     const left = (Date.parse(row.sleepsAt) - Date.now()) / 1000;
-    return left > 0 ? `in ${span(left)}, if it is used no more` : "soon";
+    return left > 0 ? `Sleeps in ${span(left)} if unused` : "Sleeps soon";
   }
-  return local(row.why.message || row.why.reason);
+  const until = row.why.until ? ` (until ${new Date(row.why.until).toLocaleTimeString()})` : "";
+  return (row.why.message || row.why.reason) + until;
 }
 
 function set(node, text) {
@@ -138,13 +137,13 @@ function showEmpty() {
   $("empty").hidden = shown;
   $("empty").textContent = keys.length
     ? "Nothing matches the filter. Esc clears it."
-    : "There is no ElastiService here yet.";
+    : "There are no ElastiServices here yet.";
 }
 
 // What stands above it
 
 function showSummary(summary) {
-  const order = ["trouble", "waking", "awake", "going to sleep", "asleep"];
+  const order = ["trouble", "waking", "awake", "observed", "falling asleep", "dozing", "asleep"];
   const filter = $("filter");
   const made = order.filter((word) => summary.counts[word] || word === "awake" || word === "asleep").map((word) =>
     element("button", {
@@ -154,10 +153,14 @@ function showSummary(summary) {
     }, element("b", { text: String(summary.counts[word] || 0) }), ` ${word === "trouble" ? "in trouble" : word}`));
   $("counts").replaceChildren(...made);
   const { cpu, memory, ownCpu, ownMemory, uncounted } = summary.released;
-  const own = ownCpu === null ? "" : `; less Elasti's own requests ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`;
-  const rest = uncounted ? `; ${uncounted} without requests not counted` : "";
+  // A small cluster may release less than Elasti requests; then both figures stand for themselves.
+  const isGain = cpu >= ownCpu && memory >= ownMemory;
+  const own = ownCpu === null ? ""
+    : isGain ? `; net of Elasti itself: ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`
+    : `; Elasti itself requests ${cores(ownCpu)}, ${gib(ownMemory)}`;
+  const rest = uncounted ? `; not counted: ${uncounted} without requests` : "";
   $("released").replaceChildren("Released now ", element("b", { text: `${cores(cpu)}, ${gib(memory)}` }), own + rest);
-  $("released").title = "What sleeping targets would request with their minimum of replicas";
+  $("released").title = "What the sleeping targets would request with their minimum replicas";
   document.title = summary.counts.trouble ? `(${summary.counts.trouble}) Elasti` : "Elasti";
 }
 
@@ -165,14 +168,14 @@ function showTrouble() {
   const bad = keys.map((key) => rows.get(key)).filter((row) => row.trouble);
   const box = $("trouble");
   box.hidden = !bad.length;
-  const told = JSON.stringify(bad.map((row) => [row.key, row.trouble]));
-  if (box.dataset.told === told) return;
-  box.dataset.told = told;
+  const shown = JSON.stringify(bad.map((row) => [row.key, row.trouble]));
+  if (box.dataset.shown === shown) return;
+  box.dataset.shown = shown;
   box.replaceChildren(
     element("h2", { text: `${bad.length} in trouble` }),
     element("ul", {}, ...bad.map((row) => element("li", {},
       element("button", { text: row.key, onclick: () => { location.hash = `/${row.key}`; } }),
-      element("span", { text: local(row.trouble) })))));
+      element("span", { text: row.trouble })))));
 }
 
 function refilter() {
@@ -204,17 +207,17 @@ function take(message) {
 
 function listen() {
   // A server in a cluster shows the namespace that the address names.
-  const source = new EventSource(`/api/events${location.search}`);
+  const source = new EventSource(`api/events${location.search}`);
   let problem = "";
   source.onmessage = (event) => { problem = ""; take(JSON.parse(event.data)); };
   source.addEventListener("csrf", (event) => { csrf = event.data; });
   source.addEventListener("problem", (event) => { problem = JSON.parse(event.data); banner(problem); });
-  // Streams end now and then, and begin again at once: that is no trouble.
+  // Streams end now and then and begin again at once: that is not a problem.
   source.onerror = () => setTimeout(() => {
     if (problem || source.readyState === EventSource.OPEN) return;
     banner(source.readyState === EventSource.CLOSED
-      ? "This page's session has ended. Load it again; on your own machine, start elasti dashboard again."
-      : "No connection to elasti dashboard; trying again. What is shown may be old.");
+      ? "This page's session has ended. Reload the page; on your own machine, start elasti dashboard again."
+      : "No connection to elasti dashboard; trying again. This page may be out of date.");
   }, 1500);
 }
 
@@ -230,14 +233,14 @@ const svg = (name, attributes, ...children) => {
 function strip(history) {
   const now = Date.now(), start = now - 7 * 86400e3, at = (time) => Math.max((Date.parse(time) - start) / 6048e5 * 1000, 0);
   const known = Math.min(at(history.knownSince), 1000);
-  const text = history.text + (known > 0 ? `; not known before ${clock(history.knownSince)}` : "");
+  const text = history.text + (known > 0 ? `; unknown before ${clock(history.knownSince)}` : "");
   const parts = [
     svg("rect", { class: "up", x: known, y: 6, width: 1000 - known, height: 20 }),
-    svg("rect", { class: "unknown", x: 0, y: 6, width: known, height: 20 }, svg("title", {}, "not known")),
+    svg("rect", { class: "unknown", x: 0, y: 6, width: known, height: 20 }, svg("title", {}, "unknown")),
   ];
   for (const one of history.sleeps) {
     const from = at(one.since), until = one.until ? at(one.until) : 1000;
-    const span = `asleep from ${clock(one.since)}${one.until ? `, woken ${clock(one.until)}: ${one.cause || "cause not known"}` : ""}`;
+    const span = `${one.mode === "Doze" ? "dozing" : "asleep"} from ${clock(one.since)}${one.until ? `, woken ${clock(one.until)}: ${one.cause || "unknown cause"}` : ""}`;
     if (until > 0) parts.push(svg("rect", { class: "down", x: from, y: 6, width: Math.max(until - from, 1), height: 20 }, svg("title", {}, span)));
     if (one.until && until > 0) parts.push(svg("rect", { class: "wake", x: until, y: 2, width: 1.5, height: 28 }, svg("title", {}, span)));
   }
@@ -271,15 +274,15 @@ function table(heads, lines) {
 function shown(trigger) {
   if (trigger.lastError) return `failing: ${trigger.lastError}`;
   const threshold = trigger.threshold || "?";
-  return trigger.quietSince ? `below ${threshold} for ${ago(trigger.quietSince)}` : `in use, or below ${threshold} for under a minute`;
+  return trigger.quietSince ? `below ${threshold} for ${ago(trigger.quietSince)}` : "active within the last minute";
 }
 
 const LABELS = { wake: "Wake", "keep-1h": "Keep awake 1 h", "keep-3h": "Keep awake 3 h", sleep: "Sleep", suspend: "Suspend", resume: "Resume" };
 
 async function act(key, action) {
-  set($("said"), `${LABELS[action]}: asking …`);
+  set($("said"), `${LABELS[action]} …`);
   try {
-    const answer = await fetch(`/api/services/${key}/${action}${location.search}`, { method: "POST", headers: { "X-CSRF-Token": csrf } });
+    const answer = await fetch(`api/services/${key}/${action}${location.search}`, { method: "POST", headers: { "X-CSRF-Token": csrf } });
     const body = await answer.json();
     set($("said"), answer.ok ? `${key}: ${body.message}` : `Not done: ${body.message}`);
     if (answer.ok) open(key);
@@ -297,30 +300,33 @@ function detail(key, found) {
   return [
     element("button", { class: "close", text: "Close", onclick: () => { location.hash = ""; } }),
     element("h2", { text: key }),
-    element("p", { class: "sentence" }, element("span", { class: stateClass(row.state), text: row.state }), ` for ${ago(row.since)}`),
+    element("p", { class: "sentence" }, element("span", { class: stateClass(row.state), text: row.state }), row.since ? ` for ${ago(row.since)}` : ""),
     element("p", { class: row.trouble ? "sentence bad" : "sentence", text: outlook(row) }),
     element("div", { class: "actions" }, ...found.actions.map((action) => element("button",
       { text: LABELS[action], class: ["wake", "resume"].includes(action) ? "primary" : "", "data-action": action, onclick: () => act(key, action) }))),
     ...(found.actionsWhy ? [element("p", { class: "place", text: found.actionsWhy })] : []),
     element("h3", { text: "Last seven days" }), strip(found.history),
     element("h3", { text: "Cold starts" }),
-    ...(found.stages.length ? [element("p", { class: "place", text: "The last one, by what its pod reports" }), ...bars(found.stages)] : []),
-    ...(cold.length ? [element("p", { class: "place", text: "Until traffic went to the pods" }),
+    ...(found.stages.length ? [element("p", { class: "place", text: "Stages of the last one, each counted from the one before, as its pod reports them" }), ...bars(found.stages)] : []),
+    ...(cold.length ? [element("p", { class: "place", text: "From the first request until traffic was switched to the pods" }),
       ...bars(cold.map((one) => ({ name: `${clock(one.until)}, ${one.cause || "?"}`, seconds: one.seconds })))]
-      : [element("p", { class: "place", text: "None is recorded." })]),
+      : [element("p", { class: "place", text: "None recorded yet." })]),
     element("h3", { text: "Now" }),
     facts([
-      ["Target", row.target], ["Held", row.held === null ? `not known: ${found.heldWhy}` : String(row.held)],
+      ["Target", row.target], ["Held", row.held === null ? `unknown: ${found.heldWhy}` : String(row.held)],
       ["Last wake", row.lastWake && `${clock(row.lastWake.time)}: ${row.lastWake.cause}${row.lastWake.client ? ` (${row.lastWake.client})` : ""}`],
       ["Kept awake until", row.keptUntil && clock(row.keptUntil)],
+      ["Schedule", found.schedule],
+      ["Depends on", found.dependencies.join("; ")],
+      ["Sleeps with it", found.workers.join("; ")],
       ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + shown(one)]),
       ["Released", row.released ? `${cores(row.released.cpu)}, ${gib(row.released.memory)} now` : row.counted ? "" : "not counted: its pods have no requests"],
     ]),
     element("h3", { text: "Conditions" }),
-    table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.lastTransitionTime), c.reason, local(c.message || "")])),
+    table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.lastTransitionTime), c.reason, c.message || ""])),
     element("h3", { text: "Events" }),
     events.length ? table(["Ago", "Reason", "Message"], events.map(([time, e]) => [ago(time), e.reason, e.message]))
-      : element("p", { class: "place", text: found.eventsWhy || "None; a cluster keeps them for about an hour." }),
+      : element("p", { class: "place", text: found.eventsWhy || "None. A cluster keeps events for about an hour." }),
     element("h3", { text: "YAML" }), element("pre", { text: found.yaml, tabindex: "0" }),
   ];
 }
@@ -332,7 +338,7 @@ async function open(key) {
   const panel = $("detail");
   let made;
   try {
-    const answer = await fetch(`/api/services/${key}${location.search}`);
+    const answer = await fetch(`api/services/${key}${location.search}`);
     const body = await answer.json();
     made = answer.ok ? detail(key, body) : [element("h2", { text: key }), element("p", { class: "bad", text: body.message })];
   } catch {

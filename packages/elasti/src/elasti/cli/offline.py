@@ -1,11 +1,13 @@
-"""`elasti manifests` and `elasti crd`: what `elasti install` applies, as text."""
+"""Commands that ask no cluster: `elasti manifests` and `elasti crd`, which print what `install` applies, and `elasti version`."""
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 import click
 
+from elasti._version import __version__
 from elasti.cli.install.flags import choices_of, install_options
 from elasti.cli.options import output_option
 from elasti.cli.rendering import echo, render
@@ -43,3 +45,22 @@ def crd(*, output: str) -> None:
     from elasti.api.crd import custom_resource_definition
 
     echo(render(custom_resource_definition(), output), nl=False)
+
+
+@click.command("version")
+@output_option("text", "json", "yaml")
+def version(*, output: str) -> None:
+    """Print the version of Elasti and of the Python that runs it.
+
+    `elasti doctor` compares it with what runs in a cluster.
+
+    \b
+    Examples:
+      elasti version
+      elasti version -o json | jq -r .elasti
+    """
+    if output == "text":
+        echo(f"elasti {__version__} (Python {platform.python_version()})")
+        return
+    versions = {"elasti": __version__, "python": platform.python_version()}
+    echo(render(versions, output), nl=False)
