@@ -74,7 +74,19 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
     ),
     "default_triggers": (["--default-trigger=none"], {"defaultTriggers": []}),
     "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
+    "tls": (["--tls=required"], {"tls": {"required": True}}),
+    "tls_secret": (["--tls-secret=of-cert-manager"], {"tls": {"secretName": "of-cert-manager"}}),
+    "doze": (["--doze"], {"doze": {"enabled": True}}),
+    "enrolment": (["--enrolment"], {"enrolment": {"enabled": True}}),
     "waiting_page": (["--waiting-page"], {"waitingPage": {"enabled": True}}),
+    "client_connections": (
+        ["--max-connections-per-client=500"],
+        {"elastiResolver": {"proxy": {"env": {"maxConnectionsPerClient": "500"}}}},
+    ),
+    "unlimited_clients": (
+        ["--unlimited-clients=10.0.0.0/8", "--unlimited-clients=fd00::/8"],
+        {"elastiResolver": {"proxy": {"env": {"unlimitedClients": "10.0.0.0/8,fd00::/8"}}}},
+    ),
     "dashboard_hosts": (
         [
             "--dashboard=elasti.example.com",
@@ -105,6 +117,7 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
         ),
     ),
     "affinity": (["--affinity={affinity}"], both(affinity=AFFINITY)),
+    "operator_policy": (["--no-operator-policy"], {"operatorPolicy": {"enabled": False}}),
     "egress_policies": (["--no-egress-policies"], {"networkPolicy": {"egress": False}}),
     "egress_ports": (
         ["--egress-port=16443", "--egress-port=80"],
@@ -158,6 +171,10 @@ def test_the_chart_and_the_command_give_the_same_objects(
     assert_equal(*MATRIX[option], namespace, tmp_path)
 
 
+def test_without_tls_both_leave_the_same_out(tmp_path: Path):
+    assert_equal(["--tls=off"], {"tls": {"enabled": False}}, "elasti", tmp_path)
+
+
 def merged(one: JsonObject, other: JsonObject) -> JsonObject:
     both = {**one, **other}
     for name in one.keys() & other.keys():
@@ -166,7 +183,8 @@ def merged(one: JsonObject, other: JsonObject) -> JsonObject:
     return both
 
 
-@pytest.mark.parametrize("without", [{"namespaced"}, {"watch_namespaces"}])
+# Enrolment is for the whole cluster.
+@pytest.mark.parametrize("without", [{"namespaced"}, {"watch_namespaces", "enrolment"}])
 def test_all_options_at_once_give_the_same_objects(without: set[str], tmp_path: Path):
     options: list[str] = []
     values: JsonObject = {}

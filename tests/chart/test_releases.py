@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elasti.api.names import TLS_SECRET
 from tests.chart.rendering import (
     CHART,
     KUBEELASTI,
@@ -60,7 +61,7 @@ class Place:
 
     def as_helm_3(self) -> None:
         """Make Helm's record of the last revision as Helm 3 wrote it: it had but one way to apply."""
-        (name,) = self.names("secret")
+        (name,) = (one for one in self.names("secret") if one.startswith("sh.helm.release"))
         record = self.get(f"secret/{name}")
         release = json.loads(
             gzip.decompress(base64.b64decode(base64.b64decode(record["data"]["release"])))
@@ -151,8 +152,32 @@ def test_the_command_and_the_chart_take_over_from_each_other(place: Place):
     said = place.elasti(
         "install", "--no-wait", "--from-helm", "--image=elasti:1", "--env=operator:C=3"
     )
-    assert "is forgotten by Helm" in said
+    assert "removed from Helm's records" in said
     back = place.get("deployment/elasti-operator")
     assert back["metadata"]["uid"] == first["metadata"]["uid"]
     assert variables(back).keys() & {"A", "B", "C"} == {"C"}
-    assert not place.names("secret")
+    assert place.names("secret") == [TLS_SECRET]
+
+
+def test_a_release_leaves_nothing_dozing(place: Place):
+    place.helm("install", "elasti", str(CHART), "--set=doze.enabled=true")
+    place.rig.kubectl("apply", "-f", "-", stdin=json.dumps(ELASTISERVICE))
+
+    def report(doze: JsonObject | None) -> None:
+        patch = json.dumps({"status": {"doze": doze}})
+        what = ("elastiservice", "web", "--namespace=default", "--subresource=status")
+        place.rig.kubectl("patch", *what, "--type=merge", f"--patch={patch}")
+
+    without = ("upgrade", "elasti", str(CHART), "--set=doze.enabled=false")
+    older = ("upgrade", "elasti", str(CHART), "--set=doze.enabled=true,image.tag=0.0.9")
+    report({"state": "Dozing", "since": "2030-01-01T00:00:00Z"})
+    for arguments, why in (
+        (without, "doze.enabled=false, and"),
+        (older, "is older than the chart"),
+    ):
+        with pytest.raises(RenderError, match=f"{why}.*default/web dozes"):
+            place.helm(*arguments)
+    place.helm("upgrade", "elasti", str(CHART), "--set=doze.enabled=true")
+    report(None)
+    place.helm(*older)
+    place.helm(*without)

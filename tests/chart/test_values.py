@@ -43,6 +43,15 @@ def test_kubeelastis_values_install_our_programs():
     assert found(objects, "Deployment", "elasti-resolver")["spec"]["replicas"] == 1
 
 
+def test_values_that_kubeelasti_has_in_another_place_are_named_and_not_refused():
+    """Its own end-to-end suite sets `enableMonitoring` where no chart reads it."""
+    printed = helm(
+        "install", "elasti", str(CHART), "--dry-run=client", "--set=enableMonitoring=true"
+    )
+    assert "enableMonitoring: without effect; set global.enableMonitoring" in printed
+    assert "ServiceMonitor" not in printed
+
+
 def test_kubeelastis_reverse_proxy_port_opens_no_port(tmp_path):
     values = yaml.safe_load(KUBEELASTI_VALUES.read_text())
     values["elastiResolver"]["reverseProxyService"]["port"] = 4711
@@ -50,16 +59,21 @@ def test_kubeelastis_reverse_proxy_port_opens_no_port(tmp_path):
 
 
 def test_the_notes_name_what_means_something_else_here():
-    said = helm(
-        "install", "elasti", str(CHART), "--dry-run=client", f"--values={KUBEELASTI_VALUES}"
-    )
-    notes = said.partition("NOTES:")[2]
+    given = ("global.secretName=login", "elastiResolver.service.type=NodePort")
+    printed = helm(
+        "install", "elasti", str(CHART), "--dry-run=client", f"--values={KUBEELASTI_VALUES}",
+        *(f"--set={value}" for value in (*given, "elastiController.nameOverride=mine")),
+    )  # fmt: skip
+    notes = printed.partition("NOTES:")[2]
     assert (
-        "elastiController.manager.resources.limits.memory: 80Mi is too little, 256Mi is used"
+        "elastiController.manager.resources.limits.memory: 80Mi is too little; 256Mi is used"
         in notes
     )
     assert "elastiResolver.proxy.env.queueRetryDuration: without effect" in notes
-    assert "select nothing" in notes
+    assert "elastiController.manager.image, global.image: without effect" in notes
+    assert "global.secretName: without effect" in notes
+    assert "elastiResolver.service.type: without effect" in notes
+    assert "elastiController.nameOverride: without effect" in notes
     plain = helm("install", "elasti", str(CHART), "--dry-run=client").partition("NOTES:")[2]
     assert "KubeElasti" not in plain
 

@@ -108,6 +108,11 @@ open
 {{- end -}}
 {{- end }}
 
+{{/* Not empty where the operator makes the certificates of both programs. */}}
+{{- define "elasti.makesCertificates" -}}
+{{- if and .Values.tls.enabled (empty .Values.tls.secretName) -}}yes{{- end -}}
+{{- end }}
+
 {{/* Not empty where the operator reads kubelets: only a ClusterRole can grant it. */}}
 {{- define "elasti.readsKubelets" -}}
 {{- if and .Values.kubeletStats.enabled (empty .Values.global.allowedNamespaces) -}}yes{{- end -}}
@@ -117,13 +122,15 @@ open
 The triggers of ElastiServices that leave theirs out: as it is said, else what the installation has, and `network` for
 the first in a cluster. Where there were ElastiServices, those without triggers never slept, and must not begin to.
 */}}
-{{- define "elasti.defaultTriggers" -}}
+{{- define "elasti.chosenTriggers" -}}
 {{- $found := list "network" -}}
 {{- $live := lookup "apps/v1" "Deployment" .Release.Namespace "elasti-operator" -}}
 {{- if kindIs "slice" .Values.defaultTriggers -}}
   {{- $found = .Values.defaultTriggers -}}
 {{- else if $live -}}
   {{- $found = list -}}
+  {{- $noted := get ($live.metadata.annotations | default dict) "elasti.truefoundry.com/default-triggers" -}}
+  {{- if $noted }}{{ $found = splitList "," $noted }}{{ end -}}
   {{- range dig "spec" "template" "spec" "containers" list $live -}}
     {{- range .env -}}
       {{- if eq .name "ELASTI_DEFAULT_TRIGGERS" }}{{ $found = splitList "," .value }}{{ end -}}
@@ -132,36 +139,33 @@ the first in a cluster. Where there were ElastiServices, those without triggers 
 {{- else if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "elastiservices.elasti.truefoundry.com" -}}
   {{- $found = list -}}
 {{- end -}}
+{{ join "," $found }}
+{{- end }}
+
+{{/* Those of them that this installation has the rights for. */}}
+{{- define "elasti.defaultTriggers" -}}
+{{- $found := include "elasti.chosenTriggers" . | splitList "," | compact -}}
 {{- if not (include "elasti.readsKubelets" .) }}{{ $found = without $found "network" }}{{ end -}}
 {{ join "," $found }}
 {{- end }}
 
 {{/*
-What a program calls: pods at any port, unless it is the dashboard, and a few ports of everything else. To any address: which ones API servers,
-kubelets and DNS have no policy knows, and engines differ in whether a range of addresses has nodes in it. The API
-server's own port is read where the release is for the whole cluster, so by an account that may.
+What a program calls, from the rules of `elasti manifests`, with the ports that only a release knows. The API server's
+own port is read if the release is for the whole cluster, and so is installed by an account that may.
 */}}
 {{- define "elasti.egress" -}}
 {{- if .root.Values.networkPolicy.egress -}}
-{{- $ports := list 53 443 6443 -}}
+{{- $access := .root.Files.Get "files/access.yaml" | fromYaml -}}
+{{- $rules := get $access.egress (printf "elasti-%s" .program) -}}
+{{- if and (eq .program "operator") (not (include "elasti.readsKubelets" .root)) }}{{ $rules = $access.confinedOperatorEgress }}{{ end -}}
+{{- $ports := (last $rules).ports -}}
 {{- if not .root.Values.global.allowedNamespaces -}}
-  {{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes").ports }}{{ $ports = append $ports (int .port) }}{{ end -}}
+  {{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes").ports }}{{ $ports = append $ports (dict "protocol" "TCP" "port" (float64 .port)) }}{{ end -}}
 {{- end -}}
-{{- if eq .program "operator" -}}
-  {{- $ports = append $ports 9090 -}}
-  {{- if include "elasti.readsKubelets" .root }}{{ $ports = append $ports 10250 }}{{ end -}}
-{{- end -}}
-{{- range .root.Values.networkPolicy.egressPorts }}{{ $ports = append $ports (int .) }}{{ end -}}
+{{- range .root.Values.networkPolicy.egressPorts }}{{ $ports = append $ports (dict "protocol" "TCP" "port" (float64 .)) }}{{ end -}}
 policyTypes: [Ingress, Egress]
 egress:
-  {{- if ne .program "dashboard" }}
-  - to: [{namespaceSelector: {}}]
-  {{- end }}
-  - ports:
-      - {protocol: UDP, port: 53}
-      {{- range uniq $ports }}
-      - {protocol: TCP, port: {{ . }}}
-      {{- end }}
+  {{- toYaml (append (initial $rules) (dict "ports" (uniq $ports))) | nindent 2 }}
 {{- else -}}
 policyTypes: [Ingress]
 {{- end -}}
@@ -215,14 +219,25 @@ policyTypes: [Ingress]
 {{- else -}}
   {{- $_ := set $settings "ELASTI_AUTHENTICATE" "false" -}}
 {{- end -}}
+{{- if $root.Values.tls.enabled -}}
+  {{- $_ := set $settings "ELASTI_TLS_DIRECTORY" "/var/run/secrets/elasti-tls" -}}
+  {{- if $root.Values.tls.required }}{{ $_ := set $settings "ELASTI_TLS_REQUIRED" "true" }}{{ end -}}
+  {{- if and (eq .program "operator") (include "elasti.makesCertificates" $root) }}{{ $_ := set $settings "ELASTI_TLS_SECRET" "elasti-tls" }}{{ end -}}
+{{- end -}}
 {{- $variables := dict
   "pollingInterval" "POLLING_INTERVAL"
   "prometheusTriggerServerAddress" "PROMETHEUS_TRIGGER_SERVER_ADDRESS"
-  "prometheusTriggerAuthorizationHeader" "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER" -}}
+  "prometheusTriggerAuthorizationHeader" "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER"
+  "notifyUrl" "ELASTI_NOTIFY_URL" -}}
 {{- if eq .program "operator" -}}
   {{- if include "elasti.readsKubelets" $root -}}
     {{- $_ := set $settings "ELASTI_KUBELET_ACCOUNT" (print $namespace "/elasti-kubelet-stats") -}}
     {{- if $root.Values.kubeletStats.insecureTLS }}{{ $_ := set $settings "ELASTI_KUBELET_INSECURE_TLS" "true" }}{{ end -}}
+  {{- end -}}
+  {{- if $root.Values.doze.enabled }}{{ $_ := set $settings "ELASTI_DOZE" "true" }}{{ end -}}
+  {{- if $root.Values.enrolment.enabled -}}
+    {{- $_ := set $settings "ELASTI_ENROLMENT" "true" -}}
+    {{- if ne $root.Values.enrolment.observeFor "24h" }}{{ $_ := set $settings "ELASTI_ENROLMENT_OBSERVE_FOR" $root.Values.enrolment.observeFor }}{{ end -}}
   {{- end -}}
   {{- with include "elasti.defaultTriggers" $root }}{{ $_ := set $settings "ELASTI_DEFAULT_TRIGGERS" . }}{{ end -}}
 {{- end -}}
@@ -237,7 +252,9 @@ policyTypes: [Ingress]
     "headerForHost" "HEADER_FOR_HOST"
     "reqTimeout" "REQ_TIMEOUT"
     "queueSize" "QUEUE_SIZE"
-    "maxIdleProxyConnsPerHost" "MAX_IDLE_PROXY_CONNS_PER_HOST" -}}
+    "maxIdleProxyConnsPerHost" "MAX_IDLE_PROXY_CONNS_PER_HOST"
+    "maxConnectionsPerClient" "ELASTI_MAX_CONNECTIONS_PER_CLIENT"
+    "unlimitedClients" "ELASTI_UNLIMITED_CLIENTS" -}}
 {{- end -}}
 {{- range $key, $name := $variables -}}
   {{- with index $named $key }}{{ $_ := set $settings $name (toString .) }}{{ end -}}
