@@ -1,0 +1,1 @@
+"""Every order of events around one hand-over, searched state by state; see `search`."""
