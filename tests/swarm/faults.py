@@ -1,0 +1,219 @@
+"""What goes wrong in a run, as data: drawn from the seed, and taken away one by one to shrink a failure."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+from tests.history.events import Excused
+from tests.swarm.cluster import OPERATOR_SERVICE, RESOLVER_SERVICE
+from tests.swarm.loop import Process
+from tests.swarm.world import World
+
+# For how long a client may find nothing after something died without notice.
+_UNNOTICED = 6.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong: when, what, and two numbers of which its kind makes what it needs."""
+
+    at: float
+    kind: str
+    which: int
+    amount: float
+
+    def __str__(self) -> str:
+        return f"{self.at:7.2f} {self.kind} which={self.which} amount={self.amount:.2f}"
+
+
+def draw(seed: int, seconds: float) -> list[Fault]:
+    """Return the faults of a seed; a seed plays a few kinds often rather than all of them once."""
+    chance = random.Random(f"faults of {seed}")
+    kinds = chance.sample(sorted(KINDS), chance.randint(1, 4))
+    found = [
+        Fault(
+            round(chance.uniform(2.0, seconds), 3),
+            chance.choice(kinds),
+            chance.randrange(1000),
+            round(chance.random(), 3),
+        )
+        for _ in range(chance.randint(0, 7))
+    ]
+    return sorted(found, key=lambda fault: fault.at)
+
+
+def _program(world: World, service: str, which: int) -> Process | None:
+    word = "operator" if service == OPERATOR_SERVICE else "resolver"
+    found = [one for name, one in sorted(world.programs.running.items()) if name.startswith(word)]
+    return found[which % len(found)] if found else None
+
+
+def _excuse(world: World, seconds: float, why: str) -> None:
+    """Excuse requests that fail: the fault would cost them with any system."""
+    now = world.loop.now
+    world.books.note(Excused(at=now - 2.0, until=now + seconds, why=why))
+
+
+def _crash_operator(world: World, fault: Fault) -> None:
+    if (process := _program(world, OPERATOR_SERVICE, fault.which)) is not None:
+        world.programs.crash(process, 0.5 + 20 * fault.amount)
+
+
+def _crash_leader(world: World, fault: Fault) -> None:
+    for process in list(world.programs.running.values()):
+        if world.programs.leads(process):
+            world.programs.crash(process, 0.5 + 20 * fault.amount)
+
+
+def _crash_resolver(world: World, fault: Fault) -> None:
+    if (process := _program(world, RESOLVER_SERVICE, fault.which)) is not None:
+        _excuse(world, _UNNOTICED, "a resolver died")
+        world.programs.crash(process, 0.5 + 10 * fault.amount)
+
+
+def _roll(service: str) -> Callable[[World, Fault], None]:
+    def roll(world: World, fault: Fault) -> None:
+        if (process := _program(world, service, fault.which)) is not None:
+            world.process.start(world.programs.roll(process), f"roll {process.name}")
+
+    return roll
+
+
+def _crash_pod(world: World, fault: Fault) -> None:
+    pods = [pod for _, pod in sorted(world.cluster.pods.items()) if pod.process.alive]
+    if pods:
+        _excuse(world, _UNNOTICED, "a pod died")
+        world.cluster.crash_pod(pods[fault.which % len(pods)])
+
+
+def _unready_pod(world: World, fault: Fault) -> None:
+    pods = [pod for _, pod in sorted(world.cluster.pods.items()) if pod.ready]
+    if pods:
+        pod = pods[fault.which % len(pods)]
+        _excuse(world, _UNNOTICED, "a pod is unready")
+        world.cluster._set_ready(pod, False)
+        world.later(0.5 + 5 * fault.amount, world.cluster._set_ready, pod, True)
+
+
+def _cut(service: str) -> Callable[[World, Fault], None]:
+    def cut(world: World, fault: Fault) -> None:
+        if (process := _program(world, service, fault.which)) is not None:
+            seconds = 1.0 + 25 * fault.amount
+            if service == RESOLVER_SERVICE:
+                _excuse(world, seconds + _UNNOTICED, "a resolver cannot be reached")
+            process.cut_until = world.loop.now + seconds
+
+    return cut
+
+
+def _slow(world: World, fault: Fault) -> None:
+    processes = [one for _, one in sorted(world.programs.running.items())]
+    if processes:
+        process = processes[fault.which % len(processes)]
+        process.slowness = 2.0 + 60 * fault.amount
+        world.later(10.0, setattr, process, "slowness", 1.0)
+
+
+def _deaf(world: World, fault: Fault) -> None:
+    """The peer of a resolver's watches has vanished; the kernel notices after 45 seconds."""
+    if (process := _program(world, RESOLVER_SERVICE, fault.which)) is not None:
+        process.deaf_until = world.loop.now + 45.0
+
+
+def _no_resolvers(world: World, fault: Fault) -> None:
+    """All resolvers die, and are away for longer than the operator waits for them."""
+    seconds = 10.0 + 20 * fault.amount
+    _excuse(world, seconds + 15.0, "there is no resolver")
+    for name, process in sorted(world.programs.running.items()):
+        if name.startswith("resolver"):
+            world.programs.crash(process, seconds)
+
+
+def _clock(world: World, fault: Fault) -> None:
+    if (process := _program(world, OPERATOR_SERVICE, fault.which)) is not None:
+        process.clock_error += (fault.amount - 0.5) * 240
+
+
+def _api(field: str, most: float, seconds: float = 8.0) -> Callable[[World, Fault], None]:
+    def trouble(world: World, fault: Fault) -> None:
+        before = getattr(world.server.trouble, field)
+        value = True if isinstance(before, bool) else most * (0.2 + 0.8 * fault.amount)
+        setattr(world.server.trouble, field, value)
+        world.later(
+            seconds,
+            setattr,
+            world.server.trouble,
+            field,
+            type(world.server.trouble)().__dict__[field],
+        )
+
+    return trouble
+
+
+def _gone(world: World, _fault: Fault) -> None:
+    world.server.forget_history()
+
+
+def _scale(world: World, fault: Fault) -> None:
+    """A person scales by hand; to zero without notice, which costs what is not yet published."""
+    app = world.app(fault.which)
+    world.cluster.by_hand.add(app)
+    wanted = int(fault.amount * 3)
+    if not wanted and world.cluster.replicas(app):
+        _excuse(world, _UNNOTICED, "a person scaled to zero")
+    world.cluster.scale(app, wanted)
+
+
+def _restart_app(world: World, fault: Fault) -> None:
+    """A rollout of the app: a new pod, then the old one ends."""
+    app = world.app(fault.which)
+    old = [pod for _, pod in sorted(world.cluster.pods.items()) if pod.app == app and pod.ready]
+    if old and app not in world.cluster.recreates:
+        world.cluster._start_pod(app)
+        world.later(4.0, world.finish_rollout, app, old)
+
+
+def _recreate_elastiservice(world: World, fault: Fault) -> None:
+    """A person deletes an ElastiService and creates it again."""
+    app = world.app(fault.which)
+    world.delete_elastiservice(app)
+    world.later(5.0 + 60 * fault.amount, world.restore_elastiservice, app)
+
+
+def _edit(world: World, fault: Fault) -> None:
+    world.edit_elastiservice(world.app(fault.which), cooldownPeriod=5 + int(20 * fault.amount))
+
+
+def _ask(annotation: str) -> Callable[[World, Fault], None]:
+    return lambda world, fault: world.annotate(world.app(fault.which), annotation)
+
+
+KINDS: dict[str, Callable[[World, Fault], None]] = {
+    "an operator crashes": _crash_operator,
+    "the leader crashes": _crash_leader,
+    "a resolver crashes": _crash_resolver,
+    "an operator is replaced": _roll(OPERATOR_SERVICE),
+    "a resolver is replaced": _roll(RESOLVER_SERVICE),
+    "a pod crashes": _crash_pod,
+    "a pod is unready": _unready_pod,
+    "an operator is cut off": _cut(OPERATOR_SERVICE),
+    "a resolver is cut off": _cut(RESOLVER_SERVICE),
+    "a resolver's watches are dead": _deaf,
+    "no resolver is left": _no_resolvers,
+    "a program is slow": _slow,
+    "an operator's clock is set": _clock,
+    "the API server refuses": _api("refuses", 0.6),
+    "writes are done and time out": _api("lies", 0.7),
+    "writes conflict": _api("conflicts", 0.5),
+    "etcd is full": _api("full", 1.0),
+    "watches lag": _api("watch_lag", 3.0, 15.0),
+    "watches are too old": _gone,
+    "a person scales": _scale,
+    "an app is rolled out": _restart_app,
+    "an ElastiService is created again": _recreate_elastiservice,
+    "a person edits a cooldown": _edit,
+    "a person asks for sleep": _ask("elasti.dev/sleep"),
+    "a person asks for a wake-up": _ask("elasti.dev/wake"),
+}

@@ -1,0 +1,162 @@
+"""An event loop on which one seed decides the order of everything.
+
+Time is virtual: it jumps to the next timer when nothing is ready. Within a pretended process callbacks run in the order in which
+asyncio promises to run them; between processes the seed decides in every turn. Nothing outside the loop is waited
+for, so a run is a function of its seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import heapq
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class Stuck(RuntimeError):
+    """Every task waits, and no timer is set."""
+
+
+@dataclasses.dataclass(eq=False)
+class Process:
+    """A pretended process, or another actor of a run; everything that it starts belongs to it."""
+
+    name: str
+    address: str = ""
+    node: int = 0
+    alive: bool = True
+    #: Until when nothing goes in or out, and how much slower its messages are.
+    cut_until: float = 0.0
+    slowness: float = 1.0
+    #: Until when its watches deliver nothing, and do not end.
+    deaf_until: float = 0.0
+    #: By how many seconds its wall clock is wrong.
+    clock_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as this process."""
+        task = self.context.copy().run(asyncio.create_task, work, name=f"{self.name}: {name}")
+        self.tasks = [*(one for one in self.tasks if not one.done()), task]
+        return task
+
+
+class SwarmLoop(asyncio.SelectorEventLoop):
+    """The loop. `network` is set before anything connects or listens."""
+
+    network: Any
+
+    def __init__(self, seed: int) -> None:
+        self.now = 0.0
+        self.turns = 0
+        self.random = random.Random(seed)
+        #: Called before each turn.
+        self.on_turn: Callable[[], None] | None = None
+        super().__init__()
+
+    def time(self) -> float:
+        """Return virtual seconds since the run began."""
+        return self.now
+
+    def _run_once(self) -> None:
+        self.turns += 1
+        if self.on_turn is not None:
+            self.on_turn()
+        scheduled, ready = self._timers(), self._ready  # type: ignore[attr-defined]
+        if not ready:
+            if not scheduled:
+                raise Stuck("all tasks wait and no timer is set")
+            self.now = max(self.now, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self.now:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        turn = self._ordered(ready)
+        ready.clear()
+        for handle in turn:
+            if not handle._cancelled and _lives(handle):
+                handle._run()
+
+    def _timers(self) -> Any:
+        scheduled: Any = self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        return scheduled
+
+    def _ordered(self, ready: Any) -> list[Any]:
+        """Return callbacks as they run: in order within a process, as the seed says between processes."""
+        by_process: dict[Process | None, list[Any]] = {}
+        for handle in ready:
+            by_process.setdefault(handle._context.get(PROCESS), []).append(handle)
+        groups = list(by_process.values())
+        if len(groups) > 1:
+            self.random.shuffle(groups)
+        return [handle for group in groups for handle in group]
+
+    # The network
+
+    async def create_connection(  # type: ignore[override]
+        self, factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        """Connect in memory; `sock` is what the network has reserved."""
+        if (reserved := options.get("sock")) is not None:
+            host, port = reserved
+        return await self.network.connect(factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self, factory: Any, host: Any = None, port: Any = None, **_options: Any
+    ) -> Any:
+        """Listen in memory, at the address of the process."""
+        del host
+        return self.network.listen(PROCESS.get(), port, lambda _peer: factory())
+
+    def run_in_executor(self, _executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        """Call at once: a thread would not be repeatable."""
+        future = self.create_future()
+        future.set_result(func(*args))
+        return future
+
+
+def _lives(handle: Any) -> bool:
+    """Whether the process of a callback lives: nothing of one that was killed runs, no cleanup either."""
+    process = handle._context.get(PROCESS)
+    return process is None or process.alive
+
+
+def run(seed: int, main: Callable[[SwarmLoop], Coroutine[Any, Any, None]]) -> SwarmLoop:
+    """Run a coroutine on a loop of its own, and end what is left. Raises what it raises."""
+    loop = SwarmLoop(seed)
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main(loop))
+    finally:
+        loop.on_turn = None
+        with contextlib.suppress(Stuck):
+            _cancel_all(loop)
+        asyncio.set_event_loop(None)
+        loop.close()
+    return loop
+
+
+def _cancel_all(loop: SwarmLoop) -> None:
+    for _ in range(5):
+        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        for task in left:
+            process = task.get_context().get(PROCESS) if hasattr(task, "get_context") else None
+            if process is None or process.alive:
+                task.cancel()
+            else:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(asyncio.sleep(50.0))
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]

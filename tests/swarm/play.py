@@ -1,0 +1,82 @@
+"""Plays seeds, judges them, and shrinks what fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Sequence
+
+from tests.history.check import check
+from tests.swarm.books import Books
+from tests.swarm.faults import KINDS, Fault, draw
+from tests.swarm.loop import SwarmLoop, run
+from tests.swarm.programs import in_memory
+from tests.swarm.world import World
+
+SECONDS = 100.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a run showed."""
+
+    seed: int
+    faults: tuple[Fault, ...]
+    problems: tuple[str, ...]
+    trace: tuple[str, ...]
+    digest: str
+    requests: int
+    turns: int
+
+
+def play(seed: int, faults: Sequence[Fault] | None = None) -> Outcome:
+    """Play a seed, with its own faults or with some of them."""
+    chosen = draw(seed, SECONDS) if faults is None else list(faults)
+    books, worlds, errors = Books(), [], list[str]()
+
+    async def main(loop: SwarmLoop) -> None:
+        loop.set_exception_handler(lambda _loop, context: errors.append(_told(context)))
+        with in_memory(seed, loop, books):
+            world = World(loop, books)
+            worlds.append(world)
+            await world.play(chosen, SECONDS, lambda w, fault: _apply(w, fault))
+
+    def _apply(world: World, fault: Fault) -> None:
+        if not world.faults_over:
+            books.say(world.loop.now, f"fault: {fault}")
+            KINDS[fault.kind](world, fault)
+
+    loop = run(seed, main)
+    world = worlds[0]
+    problems = [f"{one.at:.2f} {one.rule}: {one.what}" for one in check(books.events)]
+    problems += world.programs.crashes + world.problems + errors
+    requests = sum('"event":"call"' in line for line in books.trace)
+    gc.collect()
+    return Outcome(
+        seed,
+        tuple(chosen),
+        tuple(problems),
+        tuple(books.trace),
+        books.digest(),
+        requests,
+        loop.turns,
+    )
+
+
+def _told(context: dict[str, object]) -> str:
+    error = context.get("exception")
+    return f"{context.get('message')}: {type(error).__name__}: {error}"
+
+
+def shrink(outcome: Outcome) -> Outcome:
+    """Return a failure of the same seed with as few of its faults as still fail."""
+    faults = list(outcome.faults)
+    index = 0
+    while index < len(faults):
+        fewer = faults[:index] + faults[index + 1 :]
+        again = play(outcome.seed, fewer)
+        if again.problems:
+            faults, outcome = fewer, again
+        else:
+            index += 1
+    return outcome

@@ -1,0 +1,63 @@
+"""A seed decides everything, a few seeds pass, and what is broken on purpose is found and shrunk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasti.api.states import State
+from elasti.operator.handover.machine import HOLDS
+from tests.swarm.__main__ import Ledger
+from tests.swarm.faults import KINDS, Fault, draw
+from tests.swarm.play import SECONDS, play, shrink
+
+SLEEPY = 1
+"""A seed in which a target falls asleep and is woken without any fault."""
+
+# A crash drops a program's tasks as a kill does: what they would say at their end is not a finding.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def test_a_seed_gives_the_same_trace_twice():
+    first, second = play(2), play(2)
+    assert first.faults
+    assert first.requests > 10
+    assert first.trace == second.trace
+
+
+def test_another_seed_gives_another_trace():
+    assert play(SLEEPY, []).digest != play(SLEEPY + 1, []).digest
+
+
+@pytest.mark.parametrize("seed", range(3, 5))
+def test_a_seed_breaks_nothing(seed: int):
+    assert play(seed).problems == ()
+
+
+def test_every_kind_of_fault_can_be_played():
+    faults = [Fault(3.0 + 2 * n, kind, n, 0.5) for n, kind in enumerate(KINDS)]
+    assert len(play(SLEEPY, faults).trace) > 100
+
+
+def test_faults_are_drawn_by_the_seed_alone():
+    assert draw(7, SECONDS) == draw(7, SECONDS)
+    assert {fault.kind for seed in range(200) for fault in draw(seed, SECONDS)} == set(KINDS)
+
+
+def test_a_sleep_without_a_resolver_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch):
+    broken = {**HOLDS, State.PROXY: HOLDS[State.SERVE]}
+    monkeypatch.setattr("elasti.operator.handover.plan.HOLDS", broken)
+    faults = [Fault(90.0, "a person edits a cooldown", 0, 0.9)]
+    outcome = play(SLEEPY, faults)
+    assert any("the node knows no endpoint" in problem for problem in outcome.problems)
+    assert shrink(outcome).faults == ()
+
+
+def test_a_ledger_resumes_and_belongs_to_its_source(tmp_path: Path):
+    path = tmp_path / "ledger"
+    Ledger(path).note(play(SLEEPY, []), 1.0)
+    assert Ledger(path).played == {SLEEPY}
+    path.write_text("# source other\n5 passed x 1 1.0\n")
+    assert Ledger(path).played == set()
+    assert (tmp_path / "ledger.other").exists()

@@ -1,0 +1,149 @@
+"""One run: a cluster with Elasti on it, clients, what goes wrong, and what must hold at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.operator.model.children import slice_names
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.times import format_time
+from kubeloop.testing.virtual_time import VirtualClock
+from tests.swarm.apiserver import Server
+from tests.swarm.books import Books
+from tests.swarm.clients import Clients
+from tests.swarm.cluster import (
+    ELASTISERVICES,
+    OPERATOR_SERVICE,
+    RESOLVER_SERVICE,
+    SHOP,
+    SLICES,
+    AppPod,
+    Cluster,
+)
+from tests.swarm.loop import Process, SwarmLoop
+from tests.swarm.network import Network
+from tests.swarm.programs import OPERATOR_ADDRESS, Programs
+
+_CALM = 100.0
+
+
+class World:
+    """Everything of a run. `seconds` of load and faults, then calm, then a last request to each app."""
+
+    def __init__(self, loop: SwarmLoop, books: Books) -> None:
+        self.loop, self.books = loop, books
+        self.network = loop.network = Network(loop)
+        self.server = Server(loop, self.network)
+        self.server.note = lambda line: books.say(loop.now, line)
+        self.cluster = Cluster(self.server, self.network, books)
+        self.programs = Programs(self.cluster)
+        self.clients = Clients(self.cluster)
+        self.process = Process("people")
+        self.apps = ["web", "api"][: loop.random.choice((1, 2))]
+        self.faults_over = False
+
+    async def play(
+        self, faults: list[Any], seconds: float, apply: Callable[[World, Any], None]
+    ) -> None:
+        """Play it. What broke is in the books, in `programs.crashes` and in `problems`."""
+        for app in self.apps:
+            self.cluster.add_app(app, self.loop.random.choice((0, 1, 1, 2)))
+        for service in (OPERATOR_SERVICE, RESOLVER_SERVICE):
+            for _ in range(2):
+                self.programs.start(service)
+        self._name_the_service()
+        await asyncio.sleep(20.0)
+        for fault in faults:
+            self.later(fault.at, apply, self, fault)
+        for app in self.apps:
+            self.process.start(self._load(app, self.loop.now + seconds), f"load of {app}")
+        await asyncio.sleep(seconds)
+        self.faults_over = True
+        await asyncio.sleep(_CALM)
+        self.problems = self.cluster.problems
+        self.problems += [problem for app in self.apps for problem in self._unstable(app)]
+        for app in self.apps:
+            self.clients.send(app)
+        await asyncio.sleep(40.0)
+        if self.clients.open:
+            self.problems.append(f"{self.clients.open} requests still wait")
+
+    def _name_the_service(self) -> None:
+        """Let the operator's Service address lead to a replica, as a service proxy does."""
+        self.network.addresses[OPERATOR_ADDRESS] = Process("service", OPERATOR_ADDRESS)
+
+    def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
+        """Call something after a while, as a person or as the world."""
+        self.loop.call_later(seconds, call, *args, context=self.process.context)
+
+    def app(self, which: int) -> str:
+        return self.apps[which % len(self.apps)]
+
+    async def _load(self, app: str, until: float) -> None:
+        draw = self.loop.random
+        while self.loop.now < until:
+            # Idle for about as long as it takes to fall asleep, so that requests meet every step of it.
+            await asyncio.sleep(draw.uniform(0.0, 40.0))
+            for _ in range(draw.randint(1, 12)):
+                if self.loop.now < until:
+                    self.clients.send(app)
+                await asyncio.sleep(draw.expovariate(4.0))
+
+    # What people do
+
+    def finish_rollout(self, app: str, old: list[AppPod]) -> None:
+        live = [pod for pod in self.cluster.pods.values() if pod.app == app and pod.ready]
+        if any(pod not in old for pod in live):
+            for pod in old:
+                if not pod.ending:
+                    self.cluster.end_pod(pod)
+
+    def elastiservice(self, app: str) -> JsonObject | None:
+        return self.server.admin.find(ELASTISERVICES, app, namespace=SHOP)
+
+    def delete_elastiservice(self, app: str) -> None:
+        if self.elastiservice(app) is not None:
+            self.books.say(self.loop.now, f"ElastiService {app} is deleted")
+            self.server.admin.remove(ELASTISERVICES, app, namespace=SHOP)
+
+    def restore_elastiservice(self, app: str) -> None:
+        if self.elastiservice(app) is None:
+            self.cluster.add_elastiservice(app)
+        else:
+            self.later(5.0, self.restore_elastiservice, app)
+
+    def edit_elastiservice(self, app: str, **spec: Any) -> None:
+        if (found := self.elastiservice(app)) is not None:
+            found["spec"] |= spec
+            self.server.admin.put(found)
+
+    def annotate(self, app: str, which: str) -> None:
+        if (found := self.elastiservice(app)) is not None:
+            key = WAKE_ANNOTATION if "wake" in which else SLEEP_ANNOTATION
+            annotations = found["metadata"].setdefault("annotations", {})
+            annotations[key] = format_time(VirtualClock().now())
+            self.server.admin.put(found)
+
+    # The end
+
+    def _unstable(self, app: str) -> list[str]:
+        """Return what is neither awake nor asleep after all that was wrong is over."""
+        status = (self.elastiservice(app) or {}).get("status") or {}
+        ours = self.server.admin.find(SLICES, slice_names(app)["IPv4"], namespace=SHOP)
+        listed = sorted(e["addresses"][0] for e in (ours or {}).get("endpoints") or ())
+        live = sorted(
+            p.address
+            for n, p in self.programs.running.items()
+            if n.startswith("resolver") and p.alive
+        )
+        pods = [pod for pod in self.cluster.pods.values() if pod.app == app and pod.ready]
+        state, replicas = status.get("state"), self.cluster.replicas(app)
+        asleep = state == "Proxy" and replicas == 0 and listed == live
+        awake = state == "Serve" and bool(replicas) and ours is None and bool(pods)
+        if asleep or awake:
+            return []
+        found = f"state {state}, {replicas} replicas, {len(pods)} ready, slice {ours and listed}"
+        return [f"{app} is neither awake nor asleep: {found}, resolvers {live}"]
