@@ -28,9 +28,15 @@ class Window:
     began: float
     ended: float
     why: str
+    #: How many requests it may explain: what was lost beyond that is lost.
+    most: float
+    #: A node was lost: what was sent to it in the window gets no answer at all.
+    silent: bool = False
 
     def explains(self, record: Record) -> bool:
         """Whether a request failed because of it: as connections to the dead do, and then."""
+        if self.silent and record.fault is Fault.TIMEOUT:
+            return self.began <= record.sent <= self.ended
         kind = record.fault in _UNPREVENTABLE or record.status == _BAD_GATEWAY
         return kind and self.began <= record.answered <= self.ended
 
@@ -73,12 +79,15 @@ def settle(
     windows: Sequence[Window] = (),
 ) -> Account:
     """Return the account of all that was sent; `executed` names, by id, the pods that executed it."""
-    lost, apart = [], 0
+    lost: list[Record] = []
+    excused = dict.fromkeys(windows, 0)
     for record in (_checked(record, executed) for record in records):
         if record.fault is Fault.NONE:
             continue
-        if any(window.explains(record) for window in windows):
-            apart += 1
+        for window in windows:
+            if window.explains(record) and excused[window] < window.most:
+                excused[window] += 1
+                break
         else:
             lost.append(record)
     holds = sorted(record.held for record in records if record.held is not None)
@@ -87,7 +96,7 @@ def settle(
     return Account(
         sent=len(records),
         lost=dict(Counter(record.fault.value for record in lost)),
-        apart=apart,
+        apart=sum(excused.values()),
         held=len(holds),
         via_resolver=sum(record.via_resolver for record in records),
         reused=sum(record.reused for record in records),

@@ -59,6 +59,8 @@ class Installation:
         operator = {
             "POLLING_INTERVAL": f"{self.polling_interval}s",
             "ELASTI_RELEASE_SETTLE": f"{self.release_settle}s",
+            # Prometheus and its like listen on loopback addresses, which the pods of every environment reach.
+            "ELASTI_TRIGGER_ALLOWED_ADDRESSES": "127.0.0.0/8",
         }
         resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{OPERATOR_PORT}"}
         return Choices(

@@ -1,13 +1,15 @@
 """What happens in a namespace, as its watches tell: the events of a timeline, and waits for them.
 
 Moments are of the same clock as the prober's, taken when this process hears of a change; so they are
-late by a watch's delay, and never early.
+late by a watch's delay, and never early. A pod's beginning is the one that its object names: without an
+API server the watches learn of it seconds after it has answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -36,6 +38,7 @@ class Observer:
     """Follows one namespace. `now` is what holds: by kind and subject."""
 
     def __init__(self, client: Client, namespace: str) -> None:
+        self._pods = client.resource("v1/pods", namespace=namespace)
         self._factory = SharedInformerFactory(client, namespace=namespace)
         self._changed = asyncio.Condition()
         self.events: list[Event] = []
@@ -55,6 +58,11 @@ class Observer:
         async with self._factory.running():
             await self._factory.wait_for_sync(timeout=_SYNC_SECONDS)
             yield
+
+    async def catch_up(self) -> None:
+        """Note the pods that the watches have not shown yet: after an outage they wait to reconnect."""
+        async for pod in self._pods.items():
+            self._note_creation(pod)
 
     async def until(self, kind: str, subject: str, *wanted: str, seconds: float = PATIENCE) -> None:
         """Wait until it holds. Raises AssertionError that says what holds instead."""
@@ -96,8 +104,15 @@ class Observer:
 
     async def _pod(self, note: Notification[JsonObject]) -> None:
         obj = _newest(note)
+        name = obj["metadata"]["name"]
+        self._note_creation(obj)
         word = "gone" if isinstance(note, Deleted) else _pod_word(obj)
-        await self._note("pod", obj["metadata"]["name"], word)
+        await self._note("pod", name, word)
+
+    def _note_creation(self, pod: JsonObject) -> None:
+        name = pod["metadata"]["name"]
+        if ("pod", name) not in self.now:
+            self.events.append(Event(_created(pod), "pod", name, "created"))
 
     async def _slice(self, note: Notification[JsonObject]) -> None:
         obj = _newest(note)
@@ -106,8 +121,12 @@ class Observer:
         endpoints = [] if gone else obj.get("endpoints") or []
         if obj["metadata"]["name"] == resolver_slice_name(service):
             await self._note("slice", service, "removed" if gone else "published")
-        ready = [e for e in endpoints if (e.get("conditions") or {}).get("ready") is not False]
-        await self._note("endpoints", obj["metadata"]["name"], f"{service} {len(ready)} ready")
+        conditions = [endpoint.get("conditions") or {} for endpoint in endpoints]
+        ready = sum(one.get("ready") is not False for one in conditions)
+        # Service proxies fall back to these if no endpoint is ready.
+        ending = sum(bool(one.get("serving") and one.get("terminating")) for one in conditions)
+        what = f"{service} {ready} ready {ending} ending"
+        await self._note("endpoints", obj["metadata"]["name"], what)
 
     async def _note(self, kind: str, subject: str, what: str) -> None:
         if self.now.get((kind, subject)) == what:
@@ -116,6 +135,11 @@ class Observer:
         self.events.append(Event(time.monotonic(), kind, subject, what))
         async with self._changed:
             self._changed.notify_all()
+
+
+def _created(pod: JsonObject) -> float:
+    created = dt.datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+    return time.monotonic() - max(time.time() - created, 0.0)
 
 
 def _newest(note: Notification[JsonObject]) -> JsonObject:

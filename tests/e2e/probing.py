@@ -22,6 +22,9 @@ _START_SECONDS = 60.0
 class Probe:
     """A running prober."""
 
+    services: Sequence[str] = ()
+    """The names of its targets, if they are Services."""
+
     def __init__(self, process: Process, plan: Plan) -> None:
         self._process = process
         self._plan = plan

@@ -147,7 +147,7 @@ def _of(results: Sequence[Result], environment: str) -> list[Result]:
 
 def _table(results: Sequence[Result]) -> str:
     rows = [
-        "| scenario | sent | lost | apart | held | hold p50 / p99 / max | late | took | verdict |",
+        "| scenario | sent | lost | excluded | held | hold p50 / p99 / max | late | took | verdict |",
         "|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     return "\n".join([*rows, *(_row(result) for result in results)])
@@ -183,7 +183,7 @@ def _apart(results: Sequence[Result]) -> str:
     why = dict.fromkeys(result.apart_why for result in results if result.apart)
     if not why:
         return ""
-    return "## Counted apart\n\n" + "\n".join(f"- {text}" for text in why)
+    return "## Excluded\n\n" + "\n".join(f"- {text}" for text in why)
 
 
 def _notes(results: Sequence[Result]) -> str:

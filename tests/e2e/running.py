@@ -16,6 +16,8 @@ from tests.e2e.settings import Settings
 from tests.e2e.table import Scenario
 from tests.e2e.testbed import Unsupported
 from tests.e2e.trial import Trial
+from tests.history import events
+from tests.history.check import check
 
 
 class Lost(AssertionError):
@@ -85,6 +87,9 @@ async def _played(trial: Trial, scenario: Scenario, blank: Result, settings: Set
         if scenario.picture:
             path = _made(settings.output) / report.PICTURE
             picture.write(path, trial.records, trial.observer.events)
+        events.write(
+            settings.output / "histories" / f"{report.file_name(blank)}.jsonl", trial.history
+        )
         result = _result(blank, trial, account, time.monotonic() - began)
     finally:
         if result.verdict != "passed":
@@ -115,16 +120,23 @@ def _result(blank: Result, trial: Trial, account: Account, took: float) -> Resul
         apart_why=merged(trial.windows),
         took=took,
         notes=trial.notes,
-        verdict=_verdict(account, loses=blank.loses),
+        verdict=_verdict(account, trial, loses=blank.loses),
     )
 
 
-def _verdict(account: Account, *, loses: bool) -> str:
+def _verdict(account: Account, trial: Trial, *, loses: bool) -> str:
+    if not (account.sent or trial.asked_by_others):
+        return "failed: it sent nothing"
+    history = trial.history
     if loses:
-        return "passed" if account.lost_in_all else "failed: it must lose, and lost nothing"
+        seen = account.lost_in_all and check(history)
+        return "passed" if seen else "failed: it must lose, and the books and rules show nothing"
     if not account.is_valid:
         return "invalid"
-    return "failed" if account.lost_in_all else "passed"
+    if account.lost_in_all:
+        return "failed"
+    broken = check(history)
+    return f"failed: {broken[0].rule}: {broken[0].what}" if broken else "passed"
 
 
 def _made(folder: Path) -> Path:

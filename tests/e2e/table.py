@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from tests.e2e.bundle import Installation
-from tests.e2e.scenarios import control, crowds, cycles, hands, outages, programs
+from tests.e2e.scenarios import control, crowds, cycles, hands, outages, parts, programs
 from tests.e2e.trial import Trial
 
 USUAL = Installation()
@@ -58,6 +58,8 @@ SCENARIOS = (
     Scenario(name="by-hand", trial=hands.scaled_to_zero_by_hand),
     Scenario(name="by-hand-exiting", trial=hands.scaled_to_zero_by_hand_and_exits_at_once),
     Scenario(name="deleted", trial=hands.deleted_at_zero),
+    Scenario(name="parts", trial=parts.one_app),
+    Scenario(name="shared-database", trial=parts.forty_apps),
     # Before the hundred, each of which keeps a share of the resolvers' descriptors while it is there.
     Scenario(name="held", trial=crowds.thousands_held),
     Scenario(name="hundred", trial=crowds.hundred_services),

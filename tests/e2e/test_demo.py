@@ -62,7 +62,7 @@ async def test_apps_sleep_are_woken_by_a_burst_and_sleep_again_and_nothing_is_lo
     text = output.decode()
     assert demo.process.returncode == 0, text
     assert "24 requests, 0 lost" in text
-    assert "Your app: docs/start.md." in text
+    assert "For your own app: docs/start.md." in text
     assert "web is waking" in text
     assert "the last held request is answered" in text
     held = [int(ms) for ms in re.findall(r"GET \S+\s+200\s+(\d+) ms", text)]

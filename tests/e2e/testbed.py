@@ -81,8 +81,8 @@ class Testbed:
         """Stop and start the API server's storage."""
         raise Unsupported(f"{self.name}: there is no etcd")
 
-    async def drop_watches(self) -> None:
-        """Break every watch connection that is open now."""
+    async def drop_watches(self) -> int:
+        """Break every watch connection that is open now; returns how many."""
         raise Unsupported(f"{self.name}: watch connections cannot be broken")
 
     async def delay_endpoints(self, seconds: float) -> None:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kubeloop.objects.meta import JsonObject
+from tests.e2e import histories
 from tests.e2e.account import Account, Window, read_executed, settle
 from tests.e2e.environment import SERVICES, Address, Environment
 from tests.e2e.observer import Observer
@@ -27,9 +28,13 @@ from tests.e2e.probing import Probe, probing
 from tests.e2e.settings import Length
 from tests.e2e.testbed import PATIENCE
 from tests.e2e.workload import App
+from tests.history.events import Event
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
 NODE_LAG = 1.5
+# How much of the traffic a dead pod may cost: its share of the time until nodes know. Measured were 70 ms of
+# it; a slice that comes a second late costs more.
+_APART_SECONDS = 0.5
 # Also where there was enough traffic already, the last thing that happened is seen by some.
 _LAST_LOOK = 2.0
 
@@ -43,10 +48,13 @@ class Trial:
         self.directory = directory
         self.windows: list[Window] = []
         self.notes: list[str] = []
+        # Requests of clients that are not the prober; the scenario itself compares their answers.
+        self.asked_by_others = 0
         self._executed = directory / "executed"
         self._probes: list[Probe] = []
         self._running = contextlib.AsyncExitStack()
         self.records: list[Record] = []
+        self.history: list[Event] = []
 
     async def __aenter__(self) -> Self:
         self._executed.mkdir()
@@ -82,7 +90,14 @@ class Trial:
     async def serving_app(self, app: App | None = None) -> App:
         """Put an app into the cluster and wait until its traffic goes to its pod."""
         app = await self.app(app)
-        await self.observer.until("state", app.name, "Serve")
+        # Without traffic it may sleep again before the state is written: then the slice was removed.
+        await self.observer.until_true(
+            lambda: (
+                self.observer.now.get(("state", app.name)) == "Serve"
+                or self.observer.last("slice", app.name, "removed") > 0.0
+            ),
+            f"traffic of {app.name} goes to its pod",
+        )
         await self.reachable(app)
         return app
 
@@ -162,11 +177,18 @@ class Trial:
         limit: int | None = None,
         reuse: bool = True,
         host: str = "",
+        timeout: float = 400.0,
     ) -> Probe:
-        """Start a prober; it sends nothing before it is told a rate."""
-        run = f"{self.namespace}-{len(self._probes)}"
+        """Start a prober; it sends nothing before it has a rate."""
         context = probing(
-            self.environment, self.directory, targets, run=run, limit=limit, reuse=reuse, host=host
+            self.environment,
+            self.directory,
+            targets,
+            run=f"{self.namespace}-{len(self._probes)}",
+            limit=limit,
+            reuse=reuse,
+            host=host,
+            timeout=timeout,
         )
         probe = await self._running.enter_async_context(context)
         self._probes.append(probe)
@@ -176,6 +198,7 @@ class Trial:
         """Load apps through their Services' own addresses from now on."""
         addresses = [await self.environment.address(app.namespace, app.name) for app in apps]
         probe = await self.probe(*addresses, reuse=reuse)
+        probe.services = [app.name for app in apps]
         await probe.rate(self.length.rate if rate is None else rate)
         return probe
 
@@ -193,7 +216,8 @@ class Trial:
     def count_apart(self, began: float, why: str, *, until: float | None = None) -> None:
         """Count what fails from a moment on apart, until now or another, and a node's lag more."""
         ended = time.monotonic() if until is None else until
-        self.windows.append(Window(began, ended + NODE_LAG, why))
+        most = int(self.length.rate * _APART_SECONDS)
+        self.windows.append(Window(began, ended + NODE_LAG, why, most))
 
     # The end
 
@@ -204,6 +228,15 @@ class Trial:
             (record for _, records in outcomes for record in records), key=lambda r: r.sent
         )
         executed = await asyncio.to_thread(read_executed, self._executed)
+        await self.observer.catch_up()
+        self.history = [
+            *histories.of_requests(
+                [(p, records) for p, (_, records) in zip(self._probes, outcomes, strict=True)]
+            ),
+            *await asyncio.to_thread(histories.of_books, self._executed),
+            *histories.of_cluster(self.observer.events),
+            *histories.of_windows(self.windows),
+        ]
         return settle(self.records, [said for said, _ in outcomes], executed, self.windows)
 
     async def abandon(self) -> None:

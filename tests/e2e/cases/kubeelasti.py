@@ -12,7 +12,7 @@ import hashlib
 
 from tests.operator.keda import keda_on
 
-from elasti.triggers.keda import PAUSED
+from elasti.api.names import PAUSED
 from kubeloop.client import NotFound
 from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle
@@ -72,17 +72,23 @@ async def case_04_a_changed_service_changes_its_private_one(context: CaseContext
     service["spec"]["ports"] = [{"name": "http", "port": 1111, "targetPort": 8080}]
     await services.replace(service)
 
-    async def follows() -> bool:
+    async def follows(selector: str) -> bool:
         private = await context.private(app)
         spec = (private or {}).get("spec") or {}
         ports = [(port["port"], port["targetPort"]) for port in spec.get("ports", ())]
-        return spec.get("selector") == {"app": "another"} and ports == [(1111, 8080)]
+        return spec.get("selector") == {"app": selector} and ports == [(1111, 8080)]
 
-    await context.environment.until(follows, "the private Service follows")
+    await context.environment.until(lambda: follows("another"), "the private Service follows")
     # More than KubeElasti checks: the new port wakes, once there is something behind it.
     service = await services.get(app.name)
     service["spec"]["selector"] = {"app": app.name}
     await services.replace(service)
+
+    async def stands() -> bool:
+        return await follows(app.name) and await context.slice_addresses(app) != []
+
+    # The resolver left while the Service selected other pods.
+    await context.environment.until(stands, "the resolver stands in again")
     await context.reachable(app)
     (answer,) = await context.ask(app, "/ip")
     assert answer["status"] == 200

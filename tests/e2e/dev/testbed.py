@@ -40,17 +40,19 @@ class DevTestbed(Testbed):
         finally:
             await self._turn("faults", {"clear": True})
 
-    async def drop_watches(self) -> None:
-        """Break every watch connection."""
-        await self._turn("faults", {"dropWatches": True})
+    async def drop_watches(self) -> int:
+        """Break every watch connection; returns how many."""
+        before = (await self._turn("faults", {}))["droppedWatches"]
+        return int((await self._turn("faults", {"dropWatches": True}))["droppedWatches"]) - before
 
     async def delay_endpoints(self, seconds: float) -> None:
         """Let the service proxy be late."""
         await self._turn("proxy", {"delay": seconds})
 
-    async def _turn(self, knob: str, command: Mapping[str, Any]) -> None:
+    async def _turn(self, knob: str, command: Mapping[str, Any]) -> Any:
         body = msgspec.json.encode(command)
-        await self.client.send(Request(method="POST", path=f"/_dev/{knob}", body=body))
+        answer = await self.client.send(Request(method="POST", path=f"/_dev/{knob}", body=body))
+        return msgspec.json.decode(answer.body)
 
 
 class DevProcess:

@@ -131,6 +131,8 @@ class RealCluster:
         directory = rig.directory / name
         arguments = [str(kubeconfig), name, address, network, str(directory)]
         command = [*proxies.PYTHON, "tests.kubelet.inside", f"--pods={PODS_A_NODE}"]
+        # Pods are processes of one machine: each listens on its own address.
+        command += ["--env=ELASTI_LISTEN_ADDRESS=$(POD_IP)"]
         command += [f"--program=elasti={sys.executable} -m elasti", *arguments]
         return self._component(name, command, lambda: self._node_is_ready(name))
 

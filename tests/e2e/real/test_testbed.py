@@ -72,7 +72,7 @@ async def test_what_was_written_outlives_a_restart_of_etcd(testbed: RealTestbed)
     assert await testbed.client.resource("v1/namespaces").get(namespace)
 
 
-async def test_a_delayed_proxy_hears_of_a_service_late(testbed: RealTestbed):
+async def test_a_delayed_proxy_sees_a_service_late(testbed: RealTestbed):
     """Everything that the proxy hears takes that long; so a Service cannot be reached before."""
     await testbed.delay_endpoints(LATE)
     try:

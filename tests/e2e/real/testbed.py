@@ -55,9 +55,9 @@ class RealTestbed(Testbed):
         """Kill etcd and start it again."""
         await asyncio.to_thread(self.cluster.restart_etcd)
 
-    async def drop_watches(self) -> None:
-        """Break every connection that pods have to the API server."""
-        await asyncio.to_thread(self.cluster.break_connections)
+    async def drop_watches(self) -> int:
+        """Break every connection that pods have to the API server; returns how many."""
+        return await asyncio.to_thread(self.cluster.break_connections)
 
     async def delay_endpoints(self, seconds: float) -> None:
         """Let the service proxy hear the API server late."""

@@ -13,8 +13,9 @@ from tests.e2e.workload import App
 _PROBERS = 4
 _RUSH = 1_000.0
 _A_RUSH_EACH = 3
-# One a second for each of them, until all are awake; less, and some would sleep again.
-_MEANWHILE = 100.0
+# One every two seconds for each of them, until all are awake: the cooldown is three. Those that wait are held,
+# and each takes two descriptors of the dev cluster.
+_MEANWHILE = 50.0
 
 
 async def hundred_services(trial: Trial) -> None:

@@ -25,7 +25,7 @@ EXITS = (
 
 
 async def pod_leaves_and_comes_back(trial: Trial) -> None:
-    """The first pod becomes ready, is told to end before it is trusted, and comes back."""
+    """The first pod becomes ready, gets SIGTERM before it is trusted, and comes back."""
     app = await trial.sleeping_app()
     await trial.load(app)
     await _dies_when_ready(trial, app, signal.SIGTERM)

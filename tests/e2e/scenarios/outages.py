@@ -55,7 +55,7 @@ async def watches_dropped(trial: Trial) -> None:
 
 
 async def late_endpoints(trial: Trial) -> None:
-    """The service proxy hears of every change of endpoints three seconds late."""
+    """The service proxy learns of every endpoint change three seconds late."""
     app = await trial.sleeping_app()
     probe = await trial.load(app, rate=0)
     await trial.environment.testbed.delay_endpoints(LATE)
@@ -73,14 +73,22 @@ async def late_endpoints(trial: Trial) -> None:
 
 @contextlib.asynccontextmanager
 async def _dropping_watches(trial: Trial) -> AsyncIterator[None]:
+    """Break watches during the block. Raises AssertionError unless they broke, again and again."""
+    broken: list[int] = []
+
     async def drop() -> None:
         while True:
-            await trial.environment.testbed.drop_watches()
+            broken.append(await trial.environment.testbed.drop_watches())
             await asyncio.sleep(_DROP_EVERY)
 
     task = asyncio.create_task(drop())
     try:
         yield
+        assert not task.done(), f"watches stopped breaking: {task.exception()!r}"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+    rounds = sum(count > 0 for count in broken)
+    trial.notes.append(f"{sum(broken)} watch connections broke in {rounds} rounds")
+    # A round in which every program is still reconnecting breaks nothing.
+    assert rounds > len(broken) // 2, f"connections broken in each round: {broken}"

@@ -36,19 +36,34 @@ def test_an_answer_of_a_pod_that_did_not_execute_the_request_is_lost():
 
 
 def test_what_fails_while_a_dead_pod_is_in_rotation_is_counted_apart():
-    window = Window(1.5, 2.5, "it was killed")
+    window = Window(1.5, 2.5, "it was killed", most=1)
     refused = record(fault=Fault.REFUSED, pod="")
     assert settle([refused], [SUMMARY], {}, [window]).apart == 1
     assert settle([refused], [SUMMARY], {}, [window]).lost == {}
 
 
 def test_what_fails_at_another_time_or_in_another_way_is_not_excused():
-    windows = [Window(1.5, 2.5, "it was killed")]
+    windows = [Window(1.5, 2.5, "it was killed", most=9)]
     late = record(fault=Fault.REFUSED, answered=2.6)
     unanswered = record(fault=Fault.TIMEOUT)
     overflow = record(fault=Fault.STATUS, status=503)
     for lost in (late, unanswered, overflow):
         assert settle([lost], [SUMMARY], {}, windows).lost_in_all == 1
+
+
+def test_more_failures_than_a_window_may_explain_are_lost():
+    windows = [Window(1.5, 2.5, "it was killed", most=2)]
+    refused = [record(f"r-{n}", fault=Fault.REFUSED, pod="") for n in range(5)]
+    account = settle(refused, [SUMMARY], {}, windows)
+    assert (account.apart, account.lost_in_all) == (2, 3)
+
+
+def test_a_lost_node_explains_silence_of_what_was_sent_while_it_was_in_rotation():
+    windows = [Window(0.5, 1.5, "its node was lost", most=9, silent=True)]
+    unanswered = record(fault=Fault.TIMEOUT, sent=1.0, answered=11.0)
+    late = record("r-2", fault=Fault.TIMEOUT, sent=1.6, answered=11.6)
+    account = settle([unanswered, late], [SUMMARY], {}, windows)
+    assert (account.apart, account.lost) == (1, {"timeout": 1})
 
 
 def test_holds_and_lateness_are_summed_up():

@@ -187,7 +187,7 @@ async def test_nothing_is_sent_again(tmp_path: Path):
     assert len(seen) == len(set(seen)) == len(records) == 40
 
 
-async def test_held_requests_and_those_of_the_resolver_are_told_apart(tmp_path: Path):
+async def test_held_requests_and_those_of_the_resolver_are_distinguished(tmp_path: Path):
     async def resolver(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         name, body = await read_request(reader)
         more = "Server-Timing: elasti-hold;dur=1500.0\r\nConnection: close\r\n"

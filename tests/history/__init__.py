@@ -1,0 +1,1 @@
+"""Histories of requests, pods and writes, and the rules that they must keep; see `check`."""
