@@ -96,7 +96,7 @@ def toolsets() -> dict[str, Toolset]:
     }
 
 
-# Without these there is no cluster; the others take minutes to build, and who wants them asks for them.
+# Every cluster needs these. The others take minutes to build, so you ask for them by name.
 ESSENTIAL = ("kubelet", "containerd", "coredns", "pause")
 
 

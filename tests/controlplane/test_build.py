@@ -168,7 +168,7 @@ def test_another_release_is_built_as_its_own_go_mod_pins_it(tmp_path: Path) -> N
     wrong = go.build()
     assert wrong.returncode == 1
     assert wrong.stderr == (
-        "controlplane: KUBERNETES_VERSION=1.33 is no release: write it as in v1.33.13\n"
+        "controlplane: KUBERNETES_VERSION=1.33 is not a release: write it like v1.33.13\n"
     )
 
 

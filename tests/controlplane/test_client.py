@@ -232,7 +232,7 @@ async def test_both_generations_of_discovery_say_the_same(client):
     assert set(legacy.resources) == set(aggregated.resources)
 
 
-async def test_the_servers_version_is_told(client):
+async def test_the_servers_version_is_reported(client):
     assert (await client.server_version()).startswith("v1.")
 
 
@@ -264,7 +264,7 @@ async def test_an_impersonated_user_is_that_user_with_all_groups(controlplane):
     assert who["extra"] == {"x/y": ["1", "2"]}
 
 
-async def test_an_untrusted_server_is_told(controlplane):
+async def test_an_untrusted_server_is_reported(controlplane):
     stranger = WrongToken(ssl.create_default_context())
     async with Client(as_config(controlplane, credentials=stranger)) as client:
         nodes = client.resource("v1/nodes")

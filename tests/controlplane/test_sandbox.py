@@ -83,7 +83,7 @@ def test_the_relay_passes_on_a_reset(sandbox: Sandbox) -> None:
         exchange(sandbox, b"die")
 
 
-def test_the_relay_closes_where_nobody_listens_inside(sandbox: Sandbox) -> None:
+def test_the_relay_closes_when_nothing_listens_inside(sandbox: Sandbox) -> None:
     assert exchange(sandbox, b"") == b""
 
 

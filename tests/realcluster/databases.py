@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from elasti.api.names import API_VERSION, KIND
@@ -48,6 +49,8 @@ class Server:
     cooldown: int = NEVER
     """With fewer seconds it sleeps by itself, by the installation's default trigger."""
     probe_every: int = 1
+    spec: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of its ElastiService's spec, instead of these."""
 
     def objects(self, namespace: str) -> list[JsonObject]:
         """Return the workload, its Service, its ElastiService and a pod for clients."""
@@ -94,6 +97,7 @@ class Server:
                     "cooldownPeriod": self.cooldown,
                     # Left out, they are the installation's.
                     **({} if self.cooldown < NEVER else {"triggers": []}),
+                    **self.spec,
                 },
             },
             {
@@ -186,8 +190,7 @@ async def there(trial: NodeTrial, server: Server) -> None:
 
 async def _cold(trial: NodeTrial, server: Server) -> list[str]:
     """Put the server to sleep, let all clients ask at once, and return what they got."""
-    words = ["sleep", server.name, f"--namespace={trial.namespace}", "--wait"]
-    await asyncio.to_thread(trial.rig.elasti, *words)
+    await sleep(trial, server)
     began = time.monotonic()
     asking = (client(trial, server.ask) for _ in range(CLIENTS))
     answers = await asyncio.gather(*asking)
@@ -196,6 +199,12 @@ async def _cold(trial: NodeTrial, server: Server) -> list[str]:
     return answers
 
 
+async def sleep(trial: NodeTrial, server: Server) -> None:
+    words = ["sleep", server.name, f"--namespace={trial.namespace}", "--wait"]
+    await asyncio.to_thread(trial.rig.elasti, *words)
+
+
 async def client(trial: NodeTrial, command: str) -> str:
+    trial.asked_by_others += 1
     said = await trial.kubectl("exec", "clients", "--", "sh", "-c", f"{command} 2>&1 || true")
     return said.strip()

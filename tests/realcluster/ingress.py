@@ -107,6 +107,7 @@ async def waiting_page(trial: NodeTrial) -> None:
             ]
             for field in (f"Host: {there}", *fields):
                 words += ["--header", field]
+            trial.asked_by_others += 1
             head, _, body = (await _curl(trial, *words)).partition("\r\n\r\n")
             return head.lower(), body
 
@@ -170,6 +171,7 @@ async def _conversations(trial: NodeTrial, route: Route) -> None:
 
 
 async def _speak(trial: NodeTrial, kind: str, address: str, host: str, word: str) -> list[str]:
+    trial.asked_by_others += 1
     process = await trial.environment.testbed.spawn(
         [sys.executable, "-c", SPEAK, kind, address, host, word],
         stdout=subprocess.PIPE,

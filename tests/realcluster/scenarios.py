@@ -9,7 +9,16 @@ from typing import Any
 from elasti.api.defaults import ENGAGE_SETTLE
 from tests.e2e.scenarios import cycles, programs
 from tests.e2e.table import Scenario
-from tests.realcluster import databases, disturbing, idle, ingress, losing, starting, workloads
+from tests.realcluster import (
+    databases,
+    disturbing,
+    idle,
+    ingress,
+    losing,
+    parts,
+    starting,
+    workloads,
+)
 from tests.realcluster.nodes import HASTY
 from tests.realcluster.stage import current
 
@@ -22,6 +31,8 @@ def played(name: str, trial: Callable[[Any], Awaitable[None]], **more: Any) -> S
 TOGETHER = (
     played("idle-conversations", idle.conversations),
     played("idle-servers", idle.idle_servers),
+    played("parts", parts.one_app),
+    played("shared-database", parts.forty_apps),
     played("ingress", ingress.by_ingress),
     played("gateway", ingress.by_gateway),
     played("autoscaled", workloads.autoscaled),

@@ -33,7 +33,7 @@ async def out_of_memory(trial: NodeTrial) -> None:
 
 
 async def image_not_there(trial: NodeTrial) -> None:
-    """The image cannot be pulled: the client is told so in time, and the next one is served."""
+    """The image cannot be pulled: the client gets an error in time, and the next one is served."""
     absent = trial.new_app(image="localhost/absent:1", wake_timeout=8)
     await trial.sleeping_app(absent)
     probe = await trial.probe(

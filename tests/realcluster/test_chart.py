@@ -20,6 +20,7 @@ from hack.realcluster.programs import ROOT
 from tests.chart.rendering import CHART, helm, tool
 from tests.controlplane.binaries import Settings
 from tests.controlplane.plugin import give_up
+from tests.e2e.account import read_executed
 from tests.e2e.prober.plan import Fault, Plan, read_records
 from tests.e2e.workload import PORT
 from tests.realcluster.conftest import seconds_since
@@ -30,6 +31,8 @@ from tests.realcluster.waking import Sleeper
 pytestmark = [pytest.mark.realcluster, pytest.mark.timeout(900)]
 
 RATE = 20.0
+# Of what the prober should have sent: it waits for nothing, but the machine is busy.
+_SENT = 0.8
 REPOSITORY, _, TAG = PROJECT.partition(":")
 # Endpoints reach two nodes of one machine at once; the default is for real networks.
 VALUES = (
@@ -53,7 +56,10 @@ class Release:
 
     @contextlib.contextmanager
     def under_load(self, app: Sleeper, what: str) -> Iterator[None]:
-        """Send requests to an app that sleeps, all through the block; each is answered, and once."""
+        """Send requests to an app that sleeps, all through the block; each is answered, and once.
+
+        The first ones are held: an app that is awake already would show nothing.
+        """
         name = what.replace(" ", "-")
         records, path = (self._directory / f"{name}.{ending}" for ending in ("records", "plan"))
         plan = Plan(
@@ -69,7 +75,7 @@ class Release:
             assert prober.stdout is not None
             assert prober.stdout.readline() == "ready\n"
             yield
-            took = seconds_since(began)
+            ended, took = time.monotonic(), seconds_since(began)
             prober.stdin.write("stop\n")
             prober.stdin.flush()
             assert prober.wait(180) == 0
@@ -78,8 +84,12 @@ class Release:
         held = sum(record.held is not None for record in sent)
         said = f"{took}; {len(sent)} requests, {held} held, {len(lost)} lost"
         self._report.note(f"Chart: {what}, under load", said)
-        assert len(sent) > RATE
+        assert len(sent) > RATE * (ended - began) * _SENT, said
+        assert held, f"{said}: the app was awake"
         assert not lost, f"{said}: {lost[:5]}"
+        executed = read_executed(app.directory)
+        twice = [record.id for record in sent if len(executed.get(record.id, ())) != 1]
+        assert not twice, f"{said}: not executed once: {twice[:5]}"
 
 
 @pytest.fixture(scope="module")

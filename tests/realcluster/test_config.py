@@ -40,7 +40,7 @@ def test_the_hierarchies_that_a_node_needs_are_found() -> None:
     assert len(found) == 8
 
 
-def test_a_machine_without_them_is_told_in_a_sentence() -> None:
+def test_a_machine_without_them_is_reported_in_a_sentence() -> None:
     with pytest.raises(CgroupsMissing, match="does not have blkio, cpu, cpuacct") as missing:
         parse("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
     assert "\n" not in str(missing.value)

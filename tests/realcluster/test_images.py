@@ -57,7 +57,7 @@ def test_the_projects_image_is_that_of_what_the_dockerfile_copies(tree: Path) ->
         ("source/tests/test_a.py", False),
     ],
 )
-def test_it_is_built_anew_when_that_has_changed(tree: Path, name: str, changes: bool) -> None:
+def test_it_is_built_again_when_that_has_changed(tree: Path, name: str, changes: bool) -> None:
     before = name_of(tree)
     (tree / name).parent.mkdir(exist_ok=True)
     with (tree / name).open("a") as file:
@@ -80,7 +80,7 @@ def test_every_toolset_has_its_own_place_in_the_cache() -> None:
         assert place.parent == Path("/cache/realcluster") / name
 
 
-def test_pip_is_told_of_an_index_only_where_the_machine_names_one() -> None:
+def test_pip_gets_an_index_only_if_the_machine_names_one() -> None:
     assert "index-url" not in images.pip_settings({})
     assert "index-url = https://mirror/simple\n" in images.pip_settings(
         {"PIP_INDEX_URL": "https://mirror/simple"}

@@ -23,7 +23,7 @@ def test_a_report_comes_back_as_it_was_written(tmp_path: Path) -> None:
         state.place("node-2")
 
 
-def test_a_directory_is_owned_as_long_as_somebody_has_the_lock(tmp_path: Path) -> None:
+def test_a_directory_is_owned_while_a_process_holds_the_lock(tmp_path: Path) -> None:
     assert not is_owned(tmp_path)
     lock = try_lock(tmp_path)
     assert lock is not None

@@ -80,7 +80,9 @@ async def both(
     """Run a command by kubectl and by kubeloop; what both give."""
     flags = ["--stdin"] if stdin else []
     theirs = await kubectl(rig, "exec", *flags, "web", "-c", "app", "--", *command, stdin=stdin)
-    ours = await client.run(NAMESPACE, "web", command, container="app", stdin=stdin)
+    ours = await client.run(
+        NAMESPACE, "web", command, container="app", stdin=stdin, max_output=64 * 1024 * 1024
+    )
     assert (ours.stdout, ours.code) == (theirs[0], theirs[2])
     note = f"command terminated with exit code {ours.code}\n" if ours.code else ""
     assert ours.stderr.decode() + note == theirs[1]
