@@ -161,9 +161,8 @@ PROTO_FIELD = re.compile(
     r" = (?P<number>\d+);",
     re.MULTILINE,
 )
-POINTER = re.compile(
-    r'^\s+\w+\s+\*(?:u?int\d*|bool|string|float64|\w+)\s+`json:"(\w+)', re.MULTILINE
-)
+# Types of other packages have a dot: `*metav1.LabelSelector`.
+POINTER = re.compile(r'^\s+\w+\s+\*[\w.]+\s+`json:"(\w+)', re.MULTILINE)
 SCALARS = ("string", "bytes", "bool", "int32", "int64", "double")
 
 

@@ -2,7 +2,11 @@
 
     python hack/dist.py build [DIRECTORY]   wheels, sdists, chart, SBOM and checksums, into dist/
     python hack/dist.py try                 build twice and compare; install the wheels and run the demo
-    python hack/dist.py version             write VERSION into the packages and the chart
+    python hack/dist.py version             write VERSION into elasti-operator and the chart
+    python hack/dist.py tag TAG             print the package that a tag releases, and its version
+
+The product's version is in VERSION; that of each library in its `_version.py`. A tag is v0.2.0 for the
+product, and kubeloop-v0.2.0 for a library.
 
 Times in archives are those of the last commit (SOURCE_DATE_EPOCH, unless it is set). The SBOM lists what
 the image has: elasti-operator, and what it needs, in the versions of requirements-dev.lock.
@@ -28,27 +32,38 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("kubeloop", "devkube", "elasti")
+PACKAGES = ("kubeloop", "kubeloop-kinds", "devkube", "elasti")
 PRODUCT = "elasti-operator"
-OWN = {"kubeloop", PRODUCT}
 LOCK = ROOT / "requirements-dev.lock"
 CHART = ROOT / "charts" / "elasti"
+VERSION = r'(?<=__version__ = ")[^"]+'
 PLACES = {
-    **{
-        f"packages/{name}/src/{name}/_version.py": r'(?<=__version__ = ")[^"]+' for name in PACKAGES
-    },
+    "packages/elasti/src/elasti/_version.py": VERSION,
     "charts/elasti/Chart.yaml": r"(?<=^version: )\S+|(?<=^appVersion: )\S+",
 }
-"""Where the version is written, and how it is found there."""
+"""Where the product's version is written, and how it is found there."""
 
 
-def version() -> str:
-    """The one number."""
-    return (ROOT / "VERSION").read_text().strip()
+def version(package: str = "elasti") -> str:
+    """Return a package's version."""
+    if package == "elasti":
+        return (ROOT / "VERSION").read_text().strip()
+    path = ROOT / "packages" / package / "src" / package.replace("-", "_") / "_version.py"
+    return str(re.findall(VERSION, path.read_text())[0])
+
+
+def released(tag: str) -> str:
+    """Return the package that a tag releases; ends the program if the tag has another version."""
+    found = re.fullmatch(r"(?:([a-z-]+)-)?v(\d\S*)", tag)
+    package = (found[1] or "elasti") if found else ""
+    if not found or package not in PACKAGES or found[2] != version(package):
+        wanted = [f"{name}-v{version(name)}" for name in PACKAGES[:-1]]
+        raise SystemExit(f"dist: tag {tag!r} is none of v{version()}, {', '.join(wanted)}")
+    return package
 
 
 def stamp() -> None:
-    """Write the version everywhere."""
+    """Write the product's version everywhere."""
     for place, pattern in PLACES.items():
         path = ROOT / place
         path.write_text(re.sub(pattern, version(), path.read_text(), flags=re.MULTILINE))
@@ -150,7 +165,7 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
 
 def sbom() -> dict[str, object]:
     """What the image has, as CycloneDX 1.6."""
-    pins = {**locked(), **dict.fromkeys(OWN, version())}
+    pins = {**locked(), "kubeloop": version("kubeloop"), PRODUCT: version()}
     parts = [
         {
             "type": "library",
@@ -211,6 +226,9 @@ def main(arguments: list[str]) -> None:
             try_it()
         case ["version"]:
             stamp()
+        case ["tag", tag]:
+            package = released(tag)
+            print(f"package={package}\nversion={version(package)}")
         case _:
             raise SystemExit(__doc__)
 

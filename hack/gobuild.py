@@ -56,7 +56,7 @@ class Toolset:
     release: str
     programs: Sequence[Program]
     instead: str = ""
-    """What else one can do where there is no Go, to follow "install Go"."""
+    """What else you can do without Go; follows "install Go" in the message."""
 
     @property
     def modules(self) -> list[Path]:

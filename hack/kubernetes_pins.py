@@ -34,7 +34,7 @@ def kubernetes_module() -> Path:
     if not version:
         return KUBERNETES
     if not re.fullmatch(r"v1\.\d+\.\d+", version):
-        raise BuildError(f"KUBERNETES_VERSION={version} is no release: write it as in v1.33.13")
+        raise BuildError(f"KUBERNETES_VERSION={version} is not a release: write it like v1.33.13")
     module = cache_root(os.environ) / "controlplane" / "pins" / version
     with exclusive(module, speaker("controlplane")):
         if not (module / "go.sum").is_file():

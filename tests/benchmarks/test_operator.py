@@ -19,7 +19,7 @@ from benchmarks.operator_ledger import (
     writes,
 )
 from benchmarks.operator_neighbours import COMMANDS, Counts, obey
-from benchmarks.operator_objects import concurrently, name_of
+from benchmarks.operator_objects import Population, concurrently, name_of
 from benchmarks.processes import Cores, run_measured
 from benchmarks.suites.operator import figures_of
 
@@ -77,6 +77,18 @@ def test_one_in_twenty_is_awake() -> None:
     assert len(set(names)) == 200
 
 
+def test_chains_stay_in_their_namespace_and_share_nothing() -> None:
+    unused: Any = None
+    population = Population(unused)
+    population.names = [name_of(number) for number in range(600)]
+    chains = population.chains()
+    names = [name for chain in chains for name in chain]
+
+    assert len(names) == len(set(names)) > 400
+    assert all(len({name.namespace for name in chain}) == 1 for chain in chains)
+    assert not any(name.awake for name in names)
+
+
 async def test_every_item_is_worked_on_once() -> None:
     done: list[int] = []
 
@@ -89,7 +101,7 @@ async def test_every_item_is_worked_on_once() -> None:
     assert sorted(done) == list(range(100))
 
 
-async def test_counts_begin_anew_when_they_are_taken() -> None:
+async def test_counts_begin_again_when_they_are_taken() -> None:
     counts = Counts()
     counts.queries += ["a", "a", "b"]
 
@@ -186,3 +198,20 @@ def test_an_operator_goes_through_every_phase_with_few_objects() -> None:
     replaced = last["resolver replaced"]
     assert replaced["listed"] >= 9
     assert len(replaced["woken"]["written"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_chains_are_compared_with_the_same_population_alone() -> None:
+    cores = Cores.of_this_machine()
+    sample = run_measured(
+        "benchmarks.runners.operator",
+        *("--core", str(cores.measured), "--serving", str(cores.serving), "--chains"),
+        *("--sizes", "150", "--idle", "1", "--wakes", "5", "--polling", "1", "--calm", "0.5"),
+        core=cores.serving,
+    )
+    (size,) = sample["sizes"]
+    alone, joined = size["alone"], size["in chains"]
+
+    assert (alone["written"], joined["written"]) == (5, 5)
+    assert alone["watches"] == joined["watches"]

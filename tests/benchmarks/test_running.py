@@ -32,7 +32,7 @@ def test_every_suite_can_be_loaded(name: str) -> None:
     assert callable(load(name))
 
 
-def test_an_unknown_name_is_told_with_the_known_ones() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "nonsense"],
         cwd=ROOT,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.streams import chunked, initial_stream, list_body, tally, watch_line, watch_lines
-from kubeloop.client.wire.framing import ChunkedFraming
+from kubeloop.http.framing import ChunkedFraming
 
 
 def test_streams_are_the_same_in_every_run() -> None:

@@ -20,6 +20,7 @@ from tests.resolver.installation import Installation, Running, installation
 from tests.resolver.support import free_port
 
 from elasti.api.names import PAGE_CONFIG_MAP
+from elasti.api.wire import WakePart
 from kubeloop.client.errors import NotFound
 from tests.browser.conftest import missing
 from tests.web_server import web_server
@@ -110,6 +111,13 @@ class Bed:
         await self._cluster.publish(made.name, {"http": made.port}, "127.0.0.1")
         await _listening(made.port)
         return made
+
+    async def dependent(self, **page: Any) -> tuple[Sleeper, Sleeper]:
+        """Let a Service sleep that needs another one, which is named postgres; returns both."""
+        needed, made = await self.sleeper(), await self.sleeper(**page)
+        parts = WakePart("postgres", needed.name), WakePart("shop", made.name, (0,))
+        self._cluster.parts[made.name] = parts
+        return made, needed
 
     async def template(self, key: str, text: str) -> None:
         """Write a page into the ConfigMap for pages."""

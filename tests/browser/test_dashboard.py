@@ -55,7 +55,7 @@ def condition(kind: str, status: str, reason: str, message: str = "") -> JsonObj
     }
 
 
-READY = condition("Ready", "True", "InOrder")
+READY = condition("Ready", "True", "Valid")
 CAPACITY = {"cpuMillicores": 500, "memoryBytes": 2**30}
 
 
@@ -343,11 +343,11 @@ async def test_buttons_do_what_they_say(page: Page, rig: Rig, shot: Shot):
         assert not es["spec"].get("suspend")
 
 
-async def test_who_may_only_look_sees_no_buttons(page: Page, rig: Rig):
+async def test_a_reader_sees_no_buttons(page: Page, rig: Rig):
     async with rig.dashboard(page, rig.reader):
         await page.get_by_role("link", name="checkout").click()
         detail = page.get_by_label("One service")
-        await detail.get_by_text("You may look at it, and not change it.").wait_for()
+        await detail.get_by_text("Read-only: your rights do not let you change it.").wait_for()
         assert await detail.locator("[data-action]").count() == 0
 
 

@@ -68,6 +68,24 @@ async def test_a_slow_wake_shows_its_stages_and_then_the_app(beds: Bed, page: Pa
     assert not any("x-elasti-wait" in headers for headers in sleeper.app.headers)
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["javascript", "no-javascript"])
+async def test_each_part_of_an_app_has_a_row(beds: Bed, browser: Browser, shot: Shot, script: bool):
+    sleeper, database = await beds.dependent(after="0s")
+    context = await browser.new_context(java_script_enabled=script)
+    page = await context.new_page()
+    await page.goto(sleeper.url)
+    rows = page.get_by_role("listitem")
+    await rows.filter(has_text="postgres: starting").wait_for()
+    assert await rows.all_text_contents() == ["postgres: starting", "shop: waiting"]
+    await database.wake()
+    await rows.filter(has_text="postgres: ready").wait_for()
+    assert await rows.all_text_contents() == ["postgres: ready", "shop: starting"]
+    await shot(page, f"parts-{'script' if script else 'plain'}")
+    await sleeper.wake()
+    await until_app(page)
+    await context.close()
+
+
 async def test_nothing_of_the_page_is_cached(beds: Bed, page: Page):
     sleeper = await beds.sleeper(status=200)
     await page.goto(sleeper.url)
@@ -120,7 +138,7 @@ async def test_more_than_may_be_held_see_the_page_and_get_in(beds: Bed, context:
         response = await page.goto(sleeper.url)
         assert response.status == 503
     # One of them holds the only place.
-    await pages[2].get_by_role("status").filter(has_text="Many are waiting").wait_for()
+    await pages[2].get_by_role("status").filter(has_text="Many visitors are waiting").wait_for()
     await sleeper.wake()
     await asyncio.gather(*map(until_app, pages))
 
@@ -180,7 +198,7 @@ async def test_nothing_wakes_before_the_click(beds: Bed, page: Page, shot: Shot)
     sleeper = await beds.sleeper(requireClick=True)
     await sleeper.was_woken()
     await page.goto(sleeper.url)
-    await until_stage(page, "Asleep")
+    await until_stage(page, "asleep to save resources")
     await shot(page, "asleep")
     assert not await sleeper.was_woken()
     await page.keyboard.press("Tab")
@@ -250,7 +268,7 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-COLOURS = """() => [...document.querySelectorAll("h1, p, code, button")].filter((e) => e.checkVisibility())
+COLOURS = """() => [...document.querySelectorAll("h1, p, li, code, button")].filter((e) => e.checkVisibility())
   .map((e) => [e.textContent.trim(), getComputedStyle(e).color,
     e.tagName === "BUTTON" ? getComputedStyle(e).backgroundColor : getComputedStyle(document.body).backgroundColor])"""
 
@@ -262,16 +280,14 @@ async def test_every_state_is_readable_in_light_and_dark(
     small = {"width": 320, "height": 568}
     context = await browser.new_context(color_scheme=scheme, viewport=small)
     page = await context.new_page()
-    waiting, broken = (
-        await beds.sleeper(title="A shop with a rather long name"),
-        await beds.sleeper(),
-    )
+    waiting, _ = await beds.dependent(title="A shop with a rather long name")
+    broken = await beds.sleeper()
     asleep = await beds.sleeper(requireClick=True)
     await broken.break_pod("CrashLoopBackOff")
     for name, sleeper, text in (
-        ("waiting", waiting, "Finding"),
+        ("waiting", waiting, "Waking up"),
         ("failed", broken, "Could not"),
-        ("asleep", asleep, "Asleep"),
+        ("asleep", asleep, "asleep to save"),
     ):
         await page.goto(sleeper.url)
         await until_stage(page, text)
@@ -285,7 +301,7 @@ async def test_every_state_is_readable_in_light_and_dark(
     await context.close()
 
 
-async def test_assistive_technology_hears_the_stages(beds: Bed, page: Page):
+async def test_assistive_technology_announces_the_stages(beds: Bed, page: Page):
     sleeper = await beds.sleeper()
     await page.goto(sleeper.url)
     await until_stage(page, "Finding")
@@ -297,7 +313,7 @@ async def test_assistive_technology_hears_the_stages(beds: Bed, page: Page):
     assert "Finding a place to run" in await page.title()
 
 
-async def test_motion_stops_where_it_is_not_wanted(beds: Bed, browser: Browser):
+async def test_motion_stops_if_the_user_prefers_less(beds: Bed, browser: Browser):
     sleeper = await beds.sleeper()
     for wish, moving in (("no-preference", True), ("reduce", False)):
         context = await browser.new_context(reduced_motion=wish)

@@ -22,10 +22,6 @@ from tests.controlplane.plugin import share_location
 HERE = Path(__file__).parent
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "behaviour(behaviour): what the test proves on each server")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here names its behaviour, and no two tests name the same."""
     tests: dict[str, str] = {}

@@ -74,7 +74,7 @@ async def allowed(
     return found
 
 
-@behaviour("rbac.forbidden", "Who was granted nothing is told exactly what he may not do")
+@behaviour("rbac.forbidden", "A refusal names exactly the verb and resource that are not allowed")
 async def test_nothing_is_granted_by_default(kube: Kube) -> None:
     user = new_user()
     async with signed_in(kube, user) as client:
@@ -104,7 +104,7 @@ async def test_cluster_scope(kube: Kube) -> None:
     )
 
 
-@behaviour("rbac.path-forbidden", "Paths that are no resources can be forbidden too")
+@behaviour("rbac.path-forbidden", "Non-resource paths can be forbidden too")
 async def test_paths(kube: Kube) -> None:
     user = new_user()
     tls = tls_of_kubeconfig(kube.server.kubeconfig_for(user))
@@ -316,7 +316,7 @@ async def test_self_access_reviews(kube: Kube) -> None:
     assert not await ask("delete")
 
 
-@behaviour("review.subject-access", "SubjectAccessReview tells what somebody else may do")
+@behaviour("review.subject-access", "SubjectAccessReview answers for another user")
 async def test_subject_access_reviews(kube: Kube) -> None:
     user = new_user()
     await grant(kube, user, rule(["configmaps"], ["list"]))
@@ -352,7 +352,7 @@ async def test_rules_reviews(kube: Kube) -> None:
     assert [entry["verbs"] for entry in mine] == [["list"]]
 
 
-@behaviour("impersonation.user", "An administrator can act as somebody else, groups and all")
+@behaviour("impersonation.user", "An administrator can impersonate a user with groups")
 async def test_impersonation(kube: Kube) -> None:
     user = new_user()
     config = ClientConfig.from_kubeconfig(kube.server.kubeconfig)
@@ -413,7 +413,7 @@ async def test_tokens_are_identities(kube: Kube) -> None:
         assert (await raw.get(kube.path("v1/secrets"))).status == 403
 
 
-@behaviour("token.wrong", "A token that is none is 401 Unauthorized")
+@behaviour("token.wrong", "A malformed token is 401 Unauthorized")
 async def test_wrong_tokens(kube: Kube) -> None:
     tls = tls_of_kubeconfig(kube.server.kubeconfig, certificate=False)
     async with raw_for(kube.server.url, tls, "nonsense") as raw:
@@ -430,7 +430,7 @@ async def test_token_reviews(kube: Kube) -> None:
     assert not (await review(kube, "nonsense")).get("authenticated", False)
 
 
-@behaviour("token.audience", "A token for one audience is none for another")
+@behaviour("token.audience", "A token is valid for its own audience only")
 async def test_audiences(kube: Kube) -> None:
     token = await token_of(kube, audiences=["them"])
     assert (await review(kube, token, "them"))["audiences"] == ["them"]
@@ -474,7 +474,7 @@ async def test_tokens_of_deleted_accounts(kube: Kube) -> None:
     await eventually(dead, timeout=30)
 
 
-@behaviour("token.keys", "The issuer's public keys are published for whoever checks tokens himself")
+@behaviour("token.keys", "The issuer's public keys are published for programs that verify tokens")
 async def test_published_keys(kube: Kube) -> None:
     found = (await kube.raw.get("/.well-known/openid-configuration")).json
     assert found["issuer"].startswith("https://")

@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, and what happens to fields that nobody wants."""
+"""Server-side apply: which manager owns a field, and what happens to fields without an owner."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_apply_needs_a_manager(kube: Kube) -> None:
     assert "fieldManager: Required value: is required for apply patch" in answer.json["message"]
 
 
-@behaviour("apply.force-elsewhere", "force is refused on patches that are no applies")
+@behaviour("apply.force-elsewhere", "force is refused on patches other than apply")
 async def test_force_is_for_applies(kube: Kube) -> None:
     await kube.maps.create(config_map("a"))
     error = await refused(kube.maps.patch("a", MergePatch({}), force=True), 422, "Invalid")
@@ -88,7 +88,7 @@ async def test_apply_needs_a_type(kube: Kube) -> None:
 
 
 @behaviour("apply.no-op", "Applying the same again changes nothing")
-async def test_applying_again_is_no_write(kube: Kube) -> None:
+async def test_applying_again_writes_nothing(kube: Kube) -> None:
     one = await kube.maps.apply(config_map("a", {"x": "1"}), field_manager="one")
     two = await kube.maps.apply(config_map("a", {"x": "1"}), field_manager="one")
     assert two == one

@@ -128,9 +128,7 @@ async def test_a_wrong_type_is_refused(kube: Kube) -> None:
     assert "cannot be handled as a Deployment" in answer.json["message"]
 
 
-@behaviour(
-    "create.status-ignored", "Status in a created object is dropped where it has its own path"
-)
+@behaviour("create.status-ignored", "Status in a created object is dropped if it has its own path")
 async def test_status_is_dropped_on_create(kube: Kube) -> None:
     made = await kube.deployments.create(deployment() | {"status": {"replicas": 7}})
     assert made["status"].get("replicas") is None

@@ -125,8 +125,8 @@ async def test_objects_are_validated(kube: Kube, rule: str) -> None:
     assert str(error).startswith(f'Widget.{widgets.gvr.group} "w" is invalid: {field}: ')
 
 
-@behaviour("custom.many-errors", "All that is wrong with an object is told at once")
-async def test_all_errors_are_told(kube: Kube) -> None:
+@behaviour("custom.many-errors", "All errors of an object are reported at once")
+async def test_all_errors_are_reported(kube: Kube) -> None:
     widgets = await shared_widgets(kube)
     wrong = widget(widgets.gvr.group, size="huge", replicas=99)
     error = await refused(widgets.create(wrong), 422, "Invalid")
@@ -178,9 +178,7 @@ async def test_defaults_on_read(kube: Kube) -> None:
     await eventually(defaulted)
 
 
-@behaviour(
-    "custom.pruning", "Unknown fields are dropped and warned of, except where they are allowed"
-)
+@behaviour("custom.pruning", "Unknown fields are dropped with a warning, unless they are allowed")
 async def test_pruning(kube: Kube) -> None:
     widgets = await shared_widgets(kube)
     obj = widget(widgets.gvr.group, wrong=1, free={"anything": {"goes": [1, "two"]}})

@@ -242,7 +242,9 @@ async def test_a_deletion_is_a_version(kube: Kube) -> None:
     assert after > before
 
 
-@behaviour("delete.wait", "Whoever waits for a deletion sees it when the last finalizer goes")
+@behaviour(
+    "delete.wait", "A client that waits for a deletion sees it when the last finalizer is removed"
+)
 async def test_a_deletion_can_be_awaited(kube: Kube) -> None:
     await kube.maps.create(config_map("a", finalizers=[HOLD], labels={"mine": "1"}))
     version = await kube.version_now()

@@ -208,7 +208,7 @@ async def test_openapi_v2(kube: Kube) -> None:
     assert pod["properties"]["containers"]["x-kubernetes-patch-merge-key"] == "name"
 
 
-@behaviour("discovery.anonymous", "Without credentials version and health can be read, and no more")
+@behaviour("discovery.anonymous", "Without credentials, only version and health can be read")
 async def test_anonymous_discovery(kube: Kube) -> None:
     tls = tls_of_kubeconfig(kube.server.kubeconfig, certificate=False)
     async with raw_for(kube.server.url, tls) as nobody:

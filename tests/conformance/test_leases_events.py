@@ -66,7 +66,7 @@ async def test_lease_durations(kube: Kube) -> None:
     assert "must be greater than 0" in str(error)
 
 
-@behaviour("lease.transitions", "A Lease counts its transitions as it is told")
+@behaviour("lease.transitions", "A Lease keeps the transitions that a client writes")
 async def test_lease_transitions(kube: Kube) -> None:
     await kube.of(LEASES).create(lease("a", leaseTransitions=1))
     patched = await kube.of(LEASES).patch("a", MergePatch({"spec": {"leaseTransitions": 2}}))

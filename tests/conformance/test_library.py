@@ -6,21 +6,20 @@ import asyncio
 
 from kubeloop.aio.tasks import finish
 from kubeloop.controller import (
-    SERIES_EVENTS,
-    ApiEventSink,
-    ApiLease,
     Controller,
     ElectionConfig,
     EventRecorder,
-    EventSeries,
     Finalizers,
-    LeaderCallbacks,
     LeaderElector,
-    Reporter,
     Request,
-    WriteOutcome,
     create_or_update,
 )
+from kubeloop.controller.election.elector import LeaderCallbacks
+from kubeloop.controller.election.lease_keeper import ApiLease
+from kubeloop.controller.events.correlators import EventSeries
+from kubeloop.controller.events.event_types import Reporter
+from kubeloop.controller.events.recorder import SERIES_EVENTS, ApiEventSink
+from kubeloop.controller.writes import WriteOutcome
 from kubeloop.informer import Added, Deleted, ReflectorOptions, SharedInformerFactory, Updated
 from kubeloop.objects.list_watch import ListOptions
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
@@ -304,7 +303,7 @@ async def test_finalizers(kube: Kube) -> None:
     assert page.items == []
 
 
-@behaviour("kubeloop.create-or-update", "An object is made, changed or left as it is")
+@behaviour("kubeloop.create-or-update", "An object is created, changed or left unchanged")
 async def test_create_or_update(kube: Kube) -> None:
     def wanted(value: str):
         def mutate(obj: JsonObject) -> None:

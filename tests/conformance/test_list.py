@@ -127,7 +127,7 @@ async def test_a_version_from_the_future(kube: Kube) -> None:
     assert error.retry_after is not None
 
 
-@behaviour("list.malformed-version", "A version that is no number is refused")
+@behaviour("list.malformed-version", "A version that is not a number is refused")
 async def test_a_malformed_version(kube: Kube) -> None:
     options = ListOptions(resource_version="nonsense")
     error = await refused(kube.maps.list(options), 400, "BadRequest")
@@ -190,8 +190,8 @@ async def test_remaining_items(kube: Kube) -> None:
     assert last.continue_token == ""
 
 
-@behaviour("list.remaining-filtered", "With a selector nobody counts what remains")
-async def test_remaining_is_not_told_with_selectors(kube: Kube) -> None:
+@behaviour("list.remaining-filtered", "With a selector, the remaining items are not counted")
+async def test_remaining_is_not_reported_with_selectors(kube: Kube) -> None:
     await fill(kube)
     page = await kube.maps.list(ListOptions(limit=2, label_selector=MINE))
     assert page.remaining is None
@@ -234,7 +234,7 @@ def expired(token: str, version: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-@behaviour("list.continue-malformed", "A token that is none is 400")
+@behaviour("list.continue-malformed", "A malformed token is 400")
 async def test_a_malformed_token(kube: Kube) -> None:
     error = await refused(kube.maps.list(ListOptions(continue_token="nonsense")), 400, "BadRequest")
     assert "continue key is not valid" in str(error)
@@ -263,7 +263,7 @@ async def test_version_zero_ignores_the_limit(kube: Kube) -> None:
     assert (listed(page), page.continue_token) == (made, "")
 
 
-@behaviour("list.invalid-limit", "A limit that is no number is refused")
+@behaviour("list.invalid-limit", "A limit that is not a number is refused")
 async def test_a_malformed_limit(kube: Kube) -> None:
     answer = await kube.raw.get(kube.path("v1/configmaps"), limit="many")
     assert (answer.status, answer.json["reason"]) == (400, "BadRequest")

@@ -84,7 +84,7 @@ async def test_lists_are_indexed(kube: Kube) -> None:
     assert [item["port"] for item in patched["spec"]["ports"]] == [90, 81]
 
 
-@behaviour("patch.json-malformed", "A JSON patch that is none is 400")
+@behaviour("patch.json-malformed", "A malformed JSON patch is 400")
 async def test_a_malformed_patch_is_refused(kube: Kube) -> None:
     await kube.maps.create(config_map("a"))
     path = kube.path("v1/configmaps", "a")
@@ -230,7 +230,7 @@ async def test_a_patch_can_be_for_one_incarnation(kube: Kube) -> None:
 
 
 @behaviour("patch.no-op", "A patch that changes nothing leaves the resourceVersion")
-async def test_a_patch_without_a_change_is_no_write(kube: Kube) -> None:
+async def test_a_patch_without_a_change_writes_nothing(kube: Kube) -> None:
     made = await kube.maps.create(config_map("a", {"x": "1"}))
     again = await kube.maps.patch("a", MergePatch({"data": {"x": "1"}}))
     assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]

@@ -24,7 +24,7 @@ async def test_a_missing_object_is_named(kube: Kube) -> None:
 
 
 @behaviour("get.unknown-path", "A path of no resource is 404 without an object's name")
-async def test_an_unknown_resource_is_no_object(kube: Kube) -> None:
+async def test_an_unknown_resource_is_not_an_object(kube: Kube) -> None:
     for path in ("/apis/apps/v1/nonsense", "/api/v1/nonsense"):
         answer = await kube.send("GET", path)
         assert answer.status == 404
@@ -67,7 +67,7 @@ async def test_versions_grow(kube: Kube) -> None:
 
 
 @behaviour("update.no-op", "A write that changes nothing leaves the resourceVersion")
-async def test_an_update_without_a_change_is_no_write(kube: Kube) -> None:
+async def test_an_update_without_a_change_writes_nothing(kube: Kube) -> None:
     one = await kube.maps.create(config_map("a", {"x": "1"}))
     two = await kube.maps.replace(one)
     assert two["metadata"]["resourceVersion"] == one["metadata"]["resourceVersion"]
@@ -235,7 +235,7 @@ async def test_pod_specs_are_almost_immutable(kube: Kube) -> None:
 
 
 @behaviour("update.method-not-allowed", "A verb that a resource does not serve is 405")
-async def test_unsupported_verbs_are_told(kube: Kube) -> None:
+async def test_unsupported_verbs_are_reported(kube: Kube) -> None:
     answer = await kube.send("PUT", kube.path("v1/configmaps"), config_map("a"))
     assert (answer.status, answer.json["reason"]) == (405, "MethodNotAllowed")
     assert (

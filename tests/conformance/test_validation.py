@@ -213,7 +213,9 @@ async def test_stateful_sets_are_immutable(kube: Kube) -> None:
     await kube.statefulsets.patch("db", MergePatch({"spec": {"minReadySeconds": 1}}))
 
 
-@behaviour("validation.service-ports", "A Service needs ports, named where there are several")
+@behaviour(
+    "validation.service-ports", "A Service needs ports, and names for them if there are several"
+)
 async def test_service_ports(kube: Kube) -> None:
     error = await refused(kube.services.create(service(ports=[])), 422, "Invalid")
     assert "spec.ports: Required value" in str(error)
@@ -355,8 +357,8 @@ async def test_secret_types(kube: Kube) -> None:
     assert fields_of(error) == {"type"}
 
 
-@behaviour("validation.many-causes", "All that is wrong is told at once, a cause for each field")
-async def test_all_errors_are_told(kube: Kube) -> None:
+@behaviour("validation.many-causes", "All errors are reported at once, with a cause for each field")
+async def test_all_errors_are_reported(kube: Kube) -> None:
     wrong = deployment(replicas=-1)
     wrong["spec"]["template"]["spec"]["containers"][0]["name"] = "Bad_Name"
     error = await refused(kube.deployments.create(wrong), 422, "Invalid")

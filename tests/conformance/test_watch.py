@@ -93,7 +93,7 @@ async def test_a_version_that_is_gone(kube: Kube) -> None:
 
 
 @behaviour(
-    "watch.too-large", "A watch from the future waits, silent, until it times out or is told so"
+    "watch.too-large", "A watch from the future waits silently until it times out or gets an error"
 )
 async def test_a_version_from_the_future(kube: Kube) -> None:
     future = str(int(await kube.version_now()) + 1_000_000)
@@ -108,7 +108,7 @@ async def test_a_version_from_the_future(kube: Kube) -> None:
 
 @behaviour(
     "watch.malformed-version",
-    "A watch from what is no version is refused",
+    "A watch from an invalid version is refused",
     devcluster="a malformed request is its sender's mistake: 400, where the real server says 500",
 )
 async def test_a_malformed_version(kube: Kube) -> None:
@@ -359,7 +359,7 @@ async def test_bookmarks_come_before_the_end(kube: Kube) -> None:
     assert int(seen) >= int(written)
 
 
-@behaviour("watch.no-bookmarks", "Without allowWatchBookmarks there are none")
+@behaviour("watch.no-bookmarks", "Without allowWatchBookmarks there are no bookmarks")
 async def test_bookmarks_are_asked_for(kube: Kube) -> None:
     version = await kube.version_now()
     async with kube.watching(

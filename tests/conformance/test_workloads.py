@@ -185,7 +185,7 @@ async def test_paused_deployments(kube: Kube, kubelet: Kubelet) -> None:
     await settled(kube.deployments, "web", updatedReplicas=2, replicas=2, availableReplicas=2)
 
 
-@behaviour("deployment.history", "No more old ReplicaSets are kept than revisionHistoryLimit says")
+@behaviour("deployment.history", "At most revisionHistoryLimit old ReplicaSets are kept")
 async def test_history_is_limited(kube: Kube, kubelet: Kubelet) -> None:
     await run_deployment(kube, 1, revisionHistoryLimit=1)
     for number in (2, 3, 4):
@@ -198,8 +198,8 @@ async def test_history_is_limited(kube: Kube, kubelet: Kubelet) -> None:
     await eventually(limited)
 
 
-@behaviour("deployment.scale", "Scaling is no rollout: the ReplicaSet and its revision stay")
-async def test_scaling_is_no_rollout(kube: Kube, kubelet: Kubelet) -> None:
+@behaviour("deployment.scale", "Scaling is not a rollout: the ReplicaSet and its revision stay")
+async def test_scaling_is_not_a_rollout(kube: Kube, kubelet: Kubelet) -> None:
     await run_deployment(kube, 1)
     scale = kube.deployments.subresource("scale")
     await scale.patch("web", MergePatch({"spec": {"replicas": 4}}))

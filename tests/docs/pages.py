@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/*.md")]
 FENCE = re.compile(r'^( *)```(\w*)(?: title="(.*?)")?\n(.*?)^\1```', re.DOTALL | re.MULTILINE)
 
 

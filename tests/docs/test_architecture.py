@@ -16,9 +16,7 @@ STEP = re.compile(r"^\d+\. `([^`]+\.py)` `([^`]+)`", re.MULTILINE)
 
 def steps(way: str) -> list[tuple[Path, str]]:
     """The files and names of a way, in its order."""
-    section = PAGE.split(f"## The way of an {way}" if way[0] in "eo" else f"## The way of a {way}")[
-        1
-    ]
+    section = PAGE.split(f" {way}, step by step")[1]
     section = section.split("\n## ")[0]
     place = re.search(r"`(packages/[^`]+)`", section)
     assert place is not None
@@ -56,5 +54,30 @@ def rooms(package: str) -> set[str]:
 def test_the_rooms_on_the_map_are_those_of_the_package(package: str):
     source = ROOT / "packages" / package / "src" / package
     assert [room for room in rooms(package) if not (source / room).is_dir()] == []
-    first = {path.name for path in source.iterdir() if (path / "__init__.py").is_file()}
+    first = {path.parent.name for path in source.glob("*/__init__.py")}
     assert first - rooms(package) == set()
+
+
+def test_the_map_has_every_room_of_both_programs():
+    source = ROOT / "packages" / "elasti" / "src" / "elasti"
+    for program in ("operator", "resolver"):
+        there = {
+            f"{program}/{path.parent.name}" for path in source.glob(f"{program}/*/__init__.py")
+        }
+        assert there - rooms("elasti") == set()
+
+
+def test_the_map_has_every_package():
+    packages = {path.parent.name for path in (ROOT / "packages").glob("*/pyproject.toml")}
+    for page in ("docs/architecture.md", "README.md", "CONTRIBUTING.md"):
+        named = (ROOT / page).read_text()
+        assert [name for name in packages if not re.search(rf"{name}[/`]", named)] == []
+
+
+def test_the_object_passes_few_files_and_the_page_counts_them():
+    section = PAGE.split("## An object, step by step")[1].split("\n## ")[0]
+    walk = section.split("The walk names ")[1].split("\n\nEvery reconcile")[0]
+    operator = ROOT / "packages" / "elasti" / "src" / "elasti" / "operator"
+    named = set(re.findall(r"`([a-z_/]+\.py)`", walk))
+    assert [file for file in named if not (operator / file).is_file()] == []
+    assert len(named) == int(walk.split()[0]) <= 30

@@ -1,4 +1,4 @@
-"""What a release needs: one version, a changelog that has it, hooks and templates that work."""
+"""What a release needs: versions, changelogs that have them, hooks and templates that work."""
 
 from __future__ import annotations
 
@@ -10,36 +10,51 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hack import dist
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("kubeloop", "devkube", "elasti")
+PACKAGES = ("kubeloop", "kubeloop-kinds", "devkube", "elasti")
 
 
 def version_of(package: str) -> str:
-    return str(importlib.import_module(f"{package}._version").__version__)
+    return str(importlib.import_module(f"{package.replace('-', '_')}._version").__version__)
 
 
-def test_packages_and_chart_have_the_one_version():
+def test_product_and_chart_have_the_one_version():
     version = (ROOT / "VERSION").read_text().strip()
-    assert {version_of(package) for package in PACKAGES} == {version}, "make version"
+    assert version_of("elasti") == version, "make version"
     chart = yaml.safe_load((ROOT / "charts/elasti/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version), "make version"
 
 
-def test_the_packages_ask_for_each_other_in_that_minor_version():
-    major, minor, _ = map(int, version_of("kubeloop").split("."))
-    wanted = f">={major}.{minor},<{major}.{minor + 1}"
+def test_the_packages_ask_for_the_minor_versions_that_they_are_tested_with():
+    asked = set()
     for package in PACKAGES:
         text = (ROOT / "packages" / package / "pyproject.toml").read_text()
         for name, range_ in re.findall(r'"(kubeloop|devkube)([<>=~][^"]*)"', text):
-            assert range_ == wanted, f"{package} asks for {name}{range_}"
+            major, minor, _ = map(int, version_of(name).split("."))
+            assert range_ == f">={major}.{minor},<{major}.{minor + 1}", f"{package} asks for {name}"
+            asked.add((package, name))
+    assert asked >= {("kubeloop-kinds", "kubeloop"), ("devkube", "kubeloop"), ("elasti", "devkube")}
 
 
-def test_the_changelog_has_the_version_with_a_section_for_each_package():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    parts = re.split(rf"^## {re.escape(version_of('elasti'))}\b.*$", text, flags=re.MULTILINE)
-    assert len(parts) == 2, "CHANGELOG.md needs one section for the version of _version.py"
-    section = parts[1].split("\n## ")[0]
-    assert [name for name in PACKAGES if f"\n### {name}\n" not in section] == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_tag_names_a_package_and_its_version(package: str, capsys: pytest.CaptureFixture[str]):
+    version, prefix = version_of(package), "" if package == "elasti" else f"{package}-"
+    dist.main(["tag", f"{prefix}v{version}"])
+    assert capsys.readouterr().out == f"package={package}\nversion={version}\n"
+    for wrong in (f"{prefix}v9.9.9", f"other-v{version}", version, ""):
+        with pytest.raises(SystemExit, match="is none of"):
+            dist.main(["tag", wrong])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_changelog_has_its_packages_version(package: str):
+    place = ROOT if package == "elasti" else ROOT / "packages" / package
+    titles = re.findall(r"^## (\S+)", (place / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert len(titles) == len(set(titles))
+    # A package that was never released has no dated section yet.
+    assert version_of(package) in titles or titles == ["Unreleased"]
 
 
 def test_every_hook_is_a_target_of_the_makefile():
@@ -103,3 +118,15 @@ def test_a_release_builds_on_a_base_by_digest():
     ):
         done = subprocess.run(["bash", "-ec", check], env={"BASE": given}, check=False)
         assert (done.returncode == 0) is accepted, given
+
+
+def test_every_action_is_named_by_commit_with_its_version_beside_it():
+    uses = [
+        line
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for line in path.read_text().splitlines()
+        if "uses:" in line
+    ]
+    assert len(uses) > 20
+    pinned = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
+    assert [line for line in uses if not pinned.search(line)] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
-ATTACKERS = {"client", "pod", "tenant", "resolver", "website", "visitor", "failure"}
+ATTACKERS = {"client", "pod", "tenant", "resolver", "operator", "website", "visitor", "failure"}
 
 
 def promises() -> list[tuple[str, list[str]]]:

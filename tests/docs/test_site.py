@@ -35,6 +35,26 @@ def test_every_page_is_in_the_navigation_once():
     )
 
 
+def labels(entry: Any) -> Iterator[tuple[str, str]]:
+    for inner in entry if isinstance(entry, list) else [entry]:
+        for label, page in inner.items() if isinstance(inner, dict) else ():
+            if isinstance(page, str):
+                yield label, page
+            else:
+                yield from labels(page)
+
+
+def test_a_label_of_the_navigation_is_the_title_of_its_page():
+    pages = [(label, ROOT / "docs" / page) for label, page in labels(CONFIG["nav"])]
+    titles = [
+        (label, re.findall(r"^# (.+)$", page.read_text(), re.MULTILINE)[0])
+        for label, page in pages
+        if page.exists()
+    ]
+    assert len(titles) > 30
+    assert [(label, title) for label, title in titles if label != title] == []
+
+
 def test_the_site_has_two_tabs():
     assert [name for entry in CONFIG["nav"] for name in entry] == ["Elasti", "kubeloop"]
 
@@ -48,10 +68,10 @@ def test_the_api_reference_has_what_a_package_shows():
 def test_links_that_leave_the_pages_are_named_by_their_path():
     text = inside(ROOT / "docs" / "guide" / "controllers.md")
     assert "[Informers](informers.md)" in text
-    assert "one file, `examples/websites.py`, with" in text
+    assert "one file, `examples/websites.py`, and" in text
 
 
-def test_a_bar_in_code_of_a_table_is_shown_as_it_is():
+def test_a_bar_in_code_of_a_table_is_shown_unchanged():
     assert "[table|wide|json|yaml|name]" in inside(ROOT / "docs" / "reference" / "cli.md")
 
 

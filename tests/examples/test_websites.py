@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,13 +19,15 @@ from tests.cluster_support import Running, running
 from kubeloop.client import NotFound, Resource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
-from tests.examples.processes import EXAMPLES
+from kubeloop.operator import make_manager
+from tests.examples.processes import EXAMPLES, started
 from tests.waiting import eventually
 
 
-@pytest.fixture
-def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("websites_example", EXAMPLES / "websites.py")
+@pytest.fixture(params=["websites.py", "websites_short.py"])
+def example(request: pytest.FixtureRequest) -> ModuleType:
+    """The long form and the short one, which do the same."""
+    spec = importlib.util.spec_from_file_location("websites_example", EXAMPLES / request.param)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -47,7 +50,11 @@ async def cluster(
         )
         sites = websites(run)
         await eventually(lambda: created(sites, website))
-        manager = example.make_manager(run.client, identity="test", health_port=0)
+        manager = (
+            make_manager(run.client, example.websites, health_port=0)
+            if hasattr(example, "websites")
+            else example.make_manager(run.client, identity="test", health_port=0)
+        )
         task = asyncio.create_task(manager.run())
         yield run
         manager.stop()
@@ -98,7 +105,7 @@ async def test_a_website_is_published_reported_repaired_and_taken_down(cluster: 
     await eventually(is_gone)
 
 
-async def test_a_text_that_is_too_long_is_told_in_condition_and_event(cluster: Running) -> None:
+async def test_a_text_that_is_too_long_is_reported_in_condition_and_event(cluster: Running) -> None:
     await eventually(lambda: ready(cluster, "True"))
     await websites(cluster).patch("hello", MergePatch({"spec": {"text": "x" * 2000}}))
     (condition,) = await eventually(lambda: ready(cluster, "False"))
@@ -109,3 +116,32 @@ async def test_a_text_that_is_too_long_is_told_in_condition_and_event(cluster: R
         return [e["reason"] async for e in found.items() if e["involvedObject"]["name"] == "hello"]
 
     assert "TooLong" in await eventually(events)
+
+
+async def test_short_form_as_a_program_creates_its_definition_leads_and_stops_on_ctrl_c(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, nodes=0) as run:
+        async with started("websites_short.py", run.kubectl.kubeconfig) as process:
+            website = yaml.safe_load((EXAMPLES / "hello.yaml").read_text())
+            await eventually(lambda: created(websites(run), website))
+            await eventually(lambda: ready(run, "True"))
+            leases = run.client.resource("coordination.k8s.io/v1/leases", namespace="default")
+            assert (await leases.get("websites"))["spec"]["holderIdentity"]
+            process.send_signal(signal.SIGINT)
+            output, errors = await process.communicate()
+            assert b"Traceback" not in output + errors
+            assert process.returncode == 0
+            assert not (await leases.get("websites"))["spec"]["holderIdentity"]
+
+
+async def test_short_form_ends_with_one_line_if_it_cannot_connect(tmp_path: Path) -> None:
+    async with started("websites_short.py", tmp_path / "missing") as process:
+        _, errors = await process.communicate()
+        (line,) = errors.decode().splitlines()
+        assert line.startswith("websites: ")
+        assert process.returncode == 1
+
+
+def test_short_form_has_at_most_sixty_lines() -> None:
+    assert len((EXAMPLES / "websites_short.py").read_text().splitlines()) <= 60

@@ -3,6 +3,8 @@
 | target | what reads the bytes | what it is compared with |
 |---|---|---|
 | http1 | the resolver, from a client, with a pod behind it | h11 and httptools, on what the pod was sent |
+| http1 | kubeloop's server | h11 and httptools, on what its handler was given |
+| answer | kubeloop's client, on a kept connection | h11, and the same bytes in other pieces |
 | chunked | kubeloop's chunked framing | h11 |
 | h2 | the resolver, from a client, held and then released | the same bytes in other pieces; hpack, on what the pod was sent |
 | hpack | the resolver's reader of statuses | hpack |
@@ -14,27 +16,35 @@ The first byte of a case seeds how the rest is cut into pieces, so that a file h
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import h11
 import hpack
 import httptools
-from tests.client.wire.chunk_readers import by_h11, feed_all
-from tests.resolver.proxy.fakes import POD, ConnectionRig
+from tests.http.chunk_readers import by_h11, feed_all
+from tests.resolver.proxy.fakes import POD, ConnectionRig, FakeTransport
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
-from tests.resolver.proxy.request_readers import assert_both_read_the_same
+from tests.resolver.proxy.request_readers import (
+    assert_both_read_the_same,
+    read_by_h11,
+    read_by_httptools,
+)
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlockAssembler
 from elasti.resolver.proxy.h2.header_fields import StatusReader
 from kubeloop.client.config.kubeconfig import parse_kubeconfig
 from kubeloop.client.errors import ConfigError
-from kubeloop.client.wire.framing import ResponseFramingError
 from kubeloop.client.wire.watch import LineSplitter
+from kubeloop.http.connection import Connection
+from kubeloop.http.framing import FramingError
+from kubeloop.http.server import HttpServer, Request, Response
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.list_watch import DecodeError
 
@@ -58,12 +68,106 @@ def http1(case: bytes) -> None:
         with contextlib.suppress(httptools.HttpParserError):
             assert_both_read_the_same(pod.written)
     rig.end()
+    found = asyncio.run(_served(pieces_of(case)))
+    theirs: list[tuple[bytes, bytes, bytes]] = []
+    try:
+        read_by_h11(case[1:], theirs)
+    except h11.RemoteProtocolError as error:
+        if _is_framing(error):
+            found = found[: len(theirs)]
+    assert found == theirs[: len(found)]
+    with contextlib.suppress(httptools.HttpParserError):
+        by_httptools = read_by_httptools(case[1:])
+        if by_httptools is not None:
+            assert found[: len(by_httptools)] == by_httptools[: len(found)]
+
+
+async def _served(pieces: list[bytes]) -> list[tuple[bytes, bytes, bytes]]:
+    """Return the requests that kubeloop's server hands to its handler."""
+    found: list[tuple[bytes, bytes, bytes]] = []
+
+    async def handle(request: Request) -> Response:
+        found.append((request.method.encode(), request.target.encode(), request.body))
+        return Response(body=b"ok")
+
+    server = HttpServer(handle)
+    connection = server.connection()
+    transport = FakeTransport(connection)
+    connection.connection_made(cast(asyncio.Transport, transport))
+    for piece in pieces:
+        _feed(transport, piece)
+        while server.tasks:
+            await asyncio.gather(*server.tasks)
+    if not transport.closing:
+        transport.lose()
+    return found
+
+
+def _feed(transport: FakeTransport, piece: bytes) -> None:
+    """Feed a protocol as the loop does, in as many reads as its buffer takes."""
+    protocol = transport.protocol
+    while piece and not transport.closing and transport.reading:
+        buffer = protocol.get_buffer(-1)
+        taken, piece = piece[: len(buffer)], piece[len(buffer) :]
+        buffer[: len(taken)] = taken
+        protocol.buffer_updated(len(taken))
+
+
+def answer(case: bytes) -> None:
+    read, in_pieces = asyncio.run(_answered_twice([case[1:]], pieces_of(case)))
+    assert read == in_pieces
+    if read is not None and (theirs := _answer_by_h11(case[1:])) is not None:
+        assert read == theirs
+
+
+async def _answered_twice(*ways: list[bytes]) -> list[tuple[int, bytes] | None]:
+    return [await _answered(pieces) for pieces in ways]
+
+
+async def _answered(pieces: list[bytes]) -> tuple[int, bytes] | None:
+    """Return the answer that kubeloop's client reads, None if there is not a whole one."""
+    connection = Connection()
+    transport = FakeTransport(connection)
+    connection.connection_made(cast(asyncio.Transport, transport))
+    for piece in pieces:
+        _feed(transport, piece)
+    connection.eof_received()
+    transport.lose()
+    try:
+        head = await connection.head()
+    except (FramingError, ConnectionError):
+        return None
+    body = await connection.read()
+    return (head.status, body) if connection.complete and not connection.error else None
+
+
+def _answer_by_h11(wire: bytes) -> tuple[int, bytes] | None:
+    """Return the final answer that h11 reads, None if it refuses the bytes or finds no end."""
+    connection = h11.Connection(h11.CLIENT)
+    connection.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
+    connection.send(h11.EndOfMessage())
+    connection.receive_data(wire)
+    connection.receive_data(b"")
+    status, body = 0, b""
+    try:
+        while True:
+            match event := connection.next_event():
+                case h11.Response():
+                    status = event.status_code
+                case h11.Data():
+                    body += event.data
+                case h11.EndOfMessage():
+                    return status, body
+                case h11.NEED_DATA | h11.PAUSED | h11.ConnectionClosed():
+                    return None
+    except h11.RemoteProtocolError:
+        return None
 
 
 def chunked(case: bytes) -> None:
     try:
         body, framing = feed_all(pieces_of(case))
-    except ResponseFramingError:
+    except FramingError:
         return
     with _framing_in_trailers():
         assert (body, framing.finished) == by_h11(case[1:])
@@ -75,8 +179,12 @@ def _framing_in_trailers() -> Iterator[None]:
     try:
         yield
     except h11.RemoteProtocolError as error:
-        if "Transfer-Encoding" not in str(error) and "Content-Length" not in str(error):
+        if not _is_framing(error):
             raise
+
+
+def _is_framing(error: h11.RemoteProtocolError) -> bool:
+    return "Transfer-Encoding" in str(error) or "Content-Length" in str(error)
 
 
 def h2_frames(case: bytes) -> None:
@@ -159,6 +267,7 @@ def kubeconfig(case: bytes) -> None:
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "http1": http1,
+    "answer": answer,
     "chunked": chunked,
     "h2": h2_frames,
     "hpack": hpack_blocks,

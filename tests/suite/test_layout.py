@@ -69,7 +69,7 @@ def test_no_test_skips_itself_with_a_bare_return():
     assert found == set(), "say pytest.skip(reason), or parametrize"
 
 
-@pytest.mark.parametrize("package", ["kubeloop", "devkube"])
+@pytest.mark.parametrize("package", ["kubeloop", "devkube", "elasti"])
 def test_tests_are_laid_out_as_the_source(package: str):
     tests = ROOT / "packages" / package / "tests"
     source = ROOT / "packages" / package / "src" / package

@@ -103,7 +103,7 @@ def test_a_thread_left_running_fails_the_test_and_is_named(pytester: pytest.Pyte
     result.stdout.fnmatch_lines(["*left threads behind:*", "*lost thread*"])
 
 
-def test_threads_of_the_loops_own_executor_are_no_leak(pytester: pytest.Pytester) -> None:
+def test_threads_of_the_loops_own_executor_are_not_a_leak(pytester: pytest.Pytester) -> None:
     result = run(pytester, "async def test_fine(): await asyncio.to_thread(int)")
     result.assert_outcomes(passed=1)
 

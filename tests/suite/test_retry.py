@@ -33,7 +33,7 @@ def retried(directory: Path, *, broken: int = 0) -> tuple[int, str]:
         capture_output=True,
         text=True,
         cwd=directory,
-        env={"BROKEN": str(broken)},
+        env={"BROKEN": str(broken), "RETRY_HISTORY": str(directory / "history" / "runs.json")},
     )
     return done.returncode, done.stdout
 
@@ -55,3 +55,10 @@ def test_many_failures_are_not_tried_again(tmp_path: Path):
     code, said = retried(tmp_path, broken=10)
     assert code == 1, said
     assert "11 tests failed, too many to try again" in said
+
+
+def test_a_test_that_needs_a_second_try_again_fails_the_run(tmp_path: Path):
+    assert retried(tmp_path)[0] == 0
+    code, said = retried(tmp_path)
+    assert code == 1, said
+    assert said.endswith("5 runs: mend them:\n!!!   test_it.py::test_disturbed\n")

@@ -1,0 +1,64 @@
+"""What operator and resolver load before they do anything: most of an idle program's memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = ("elasti.operator.app", "elasti.resolver.app")
+# What a pod's command loads beside its program, and a client in a pod.
+START = ("elasti.__main__", "elasti.cli.programs", "kubeloop.client.client")
+# A quarter of a MiB for one module is a lot: load it when it is needed, or name it here with its reason.
+LIMIT = 300_000
+KNOWN = {
+    "_ssl": "TLS",
+    "inspect": "dataclasses need it",
+    "ast": "inspect needs it",
+    "typing_extensions": "structlog loads it if it is installed; the image has none",
+    "hpack.huffman_table": "h2 to sleeping Services",
+}
+# Of each program with its command and a client, in bytes. A feature may raise them; say why in its commit.
+TOTALS = {"elasti.operator.app": 16_100_000, "elasti.resolver.app": 14_800_000}
+NOT_LOADED = (
+    *("aiohttp", "click", "cryptography", "devkube", "elasti.cli.main", "jwt", "yaml", "yarl"),
+    *("kubeloop.client.config.kubeconfig", "kubeloop.client.auth.exec_plugin", "shutil"),
+)
+
+
+@pytest.fixture(params=PROGRAMS, name="program")
+def _program(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(name="loaded")
+def _loaded(program: str) -> dict[str, dict[str, int]]:
+    script = Path(__file__).with_name("import_memory.py")
+    command = [sys.executable, str(script), *START, program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_what_a_program_does_not_need_is_not_loaded(loaded):
+    assert [name for name in NOT_LOADED if name in loaded["modules"]] == []
+
+
+def test_no_reader_of_a_trigger_is_loaded_before_one_is_used(loaded):
+    readers = {"elasti.triggers.prometheus", "elasti.triggers.http", "elasti.triggers.pods"}
+    assert readers & set(loaded["modules"]) == set()
+
+
+def test_no_new_module_takes_more_than_its_budget(loaded):
+    big = {name: size for name, size in loaded["bytes"].items() if size > LIMIT}
+    assert big.keys() - KNOWN.keys() == set(), big
+
+
+def test_all_imports_together_stay_within_their_budget(program, loaded):
+    # Newer Pythons allocate otherwise; this is the one that everyone develops with.
+    if sys.version_info[:2] == (3, 11):
+        assert sum(loaded["bytes"].values()) <= TOTALS[program]
