@@ -117,7 +117,7 @@ def verdict(lines: list[dict[str, Any]], limit: float) -> str:
         return f"right after {max(0.0, knows[-1]['at'] - complete - 1.0):.0f} s"
     last = lines[-1]
     if "ended" in last:
-        return f"{last['ended']}: the program must begin again"
+        return f"{last['ended']}: the program must start again"
     stale = "still believes in b" if "default/b" in knows[-1]["knows"] else "wrong"
     return f"{stale} after {limit:.0f} s, without an error"
 
@@ -175,15 +175,15 @@ _COLUMNS = (
 
 _PAGE = """# Numbers
 
-Made by `make numbers` on {date}: {rounds}, {machine}, load {load} from other work. {versions}.
-Rates and seconds depend on the machine and on what else it does; processor time and the ratios in
-brackets, all of one run, less so. Do it again before you decide.
+`make numbers` made this page on {date}: {rounds}, {machine}, load {load} from other work. {versions}.
+Rates and seconds depend on the machine and its other load; CPU time and the ratios in parentheses, all of one run, depend
+on them less. Measure again before you decide.
 
 ## 10 000 pods, then 5 000 changes
 
-Pods of 6 kB as a real cluster has them, nearly half of it managedFields, over plain HTTP. First all of them,
-from the first request until the program knows the last one; then changes of 5 kB as fast as they are
-taken, until it knows the newest.
+The pods have 6 kB as in a real cluster, nearly half of it managedFields, and are sent over plain HTTP. The first columns
+measure the list, from the first request until the program knows the last pod. The others measure changes of 5 kB, sent as
+fast as the program takes them, until it knows the newest.
 
 | | to synced | CPU | peak memory | changes/s | CPU a change |
 |---|---|---|---|---|---|
@@ -191,24 +191,23 @@ taken, until it knows the newest.
 
 ## When the watch goes wrong
 
-There are two pods, `a` and `b`. A second into the first watch something happens to it; meanwhile `b` is deleted
-and `c` is made, and from then on the server is healthy. Does the program come to know `a` and `c`? Waited
-for {limit} s, for a stall {stall} s; every library with its own defaults.
+There are two pods, `a` and `b`. One second into the first watch, the watch fails; meanwhile `b` is deleted and `c` is
+created, and from then on the server is healthy. Does the program learn that there are `a` and `c`? The limit is {limit} s, and {stall} s for a stall; every library has its own defaults.
 
 | | the connection is reset | it ends, within a line | 410 Gone | nothing more comes, nothing ends |
 |---|---|---|---|---|
 {faults}
 
-An exception that leaves a loop is not a fault of a library that promises no more than a loop: the program around
-it has to begin again, list again, and find out what it missed. That is what an informer is for.
+An exception is not a fault of a library that promises only a loop: the program around it has to start again, list again,
+and find out what it missed. An informer does this for you.
 
 ## How each was used
 
 {methods}
 
-A library without a cache gets a dictionary, as its users write it. `benchmarks/runners/peers.py` has every
-line, `benchmarks/faults.py` the server that misbehaves, `benchmarks/requirements.txt` the versions. Corrections
-are welcome. [Performance](../performance.md) has kubeloop's own figures and how they were reached.
+For a library without a cache, the program keeps a dictionary, as its users would. `benchmarks/runners/peers.py` has the
+code, `benchmarks/faults.py` the misbehaving server, `benchmarks/requirements.txt` the versions. Corrections are welcome.
+[Performance](../performance.md) has kubeloop's own figures.
 """
 
 

@@ -71,16 +71,23 @@ class Population:
         """Make what is there before the first ElastiService: kinds, namespaces, a resolver."""
         definitions = self._client.resource("apiextensions.k8s.io/v1/customresourcedefinitions")
         await definitions.create(custom_resource_definition())
-        spaces = self._client.resource("v1/namespaces")
-        for name in (SYSTEM, *(f"bench-{number}" for number in range(_NAMESPACES))):
-            await spaces.create({"metadata": {"name": name}})
+        await self.make_namespaces(SYSTEM)
         labels = {"kubernetes.io/service-name": _RESOLVER}
         await self._slice(SYSTEM, _RESOLVER, labels, resolver, admin_port)
         await poll(self._is_served, 0.1, immediate=True, timeout=60)
 
+    async def make_namespaces(self, *more: str) -> None:
+        """Make those that the population lives in."""
+        spaces = self._client.resource("v1/namespaces")
+        for name in (*more, *(f"bench-{number}" for number in range(_NAMESPACES))):
+            await spaces.create({"metadata": {"name": name}})
+
     async def grow(self, size: int) -> None:
         """Make as many as are missing."""
-        new = [name_of(number) for number in range(len(self.names), size)]
+        await self.add([name_of(number) for number in range(len(self.names), size)])
+
+    async def add(self, new: list[Name]) -> None:
+        """Make these."""
         await concurrently(new, self._make)
         self.names += new
 
@@ -93,6 +100,30 @@ class Population:
     async def give_triggers(self, prometheus: str) -> None:
         """Give each a Prometheus trigger with a query of its own."""
         await self._patch_all(ELASTISERVICES, lambda name: MergePatch(_triggers(name, prometheus)))
+
+    def chains(self) -> list[tuple[Name, Name, Name]]:
+        """Return every third with the two that follow it in its namespace, if all of them sleep."""
+        step, names = _NAMESPACES, self.names
+        firsts = (number for number in range(len(names)) if number // step % 3 == 0)
+        threes = (
+            (names[n], names[n + step], names[n + 2 * step])
+            for n in firsts
+            if n + 2 * step < len(names)
+        )
+        return [three for three in threes if not any(name.awake for name in three)]
+
+    async def join(self) -> None:
+        """Have the first of each chain depend on the second, and that on the third."""
+        needs = {
+            name: three[at + 1] for three in self.chains() for at, name in enumerate(three[:2])
+        }
+        objects = self._client.resource(ELASTISERVICES)
+
+        async def change(name: Name) -> None:
+            patch = MergePatch({"spec": {"dependsOn": [{"name": needs[name].name}]}})
+            await objects.patch(name.name, patch, namespace=name.namespace)
+
+        await concurrently(needs, change)
 
     async def replace_resolver(self, pod: str) -> None:
         """Have another pod stand where the resolver was; it answers at the same address."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         LocalAnswer,
         Refusal,
         RequestFacts,
+        TcpWake,
         UpstreamAddress,
         WaitingPage,
     )
@@ -98,6 +99,7 @@ class OnePod:
         self.address = address
         self.asleep = asleep
         self.stepping_aside = False
+        self.tcp_wake: TcpWake = "Connect"
         self.page: WaitingPage | None = None
         self.statistics = TrafficStatistics()
         self.waiting: dict[HeldConnection, None] = {}
@@ -119,6 +121,12 @@ class OnePod:
     def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
         del asked
         return None
+
+    def explain(self, refusal: Refusal) -> str:
+        return refusal.message
+
+    def ignored(self, rule: str) -> None:
+        del rule
 
     def arrived(self, now: float) -> None:
         del now

@@ -72,8 +72,17 @@ class Talker:
 class Whole:
     """A running installation with one resolver; see `whole`."""
 
-    def __init__(self, made: Installation, running: Running, pod: Talker, cores: Cores) -> None:
+    def __init__(
+        self,
+        made: Installation,
+        running: Running,
+        pod: Talker,
+        cores: Cores,
+        *,
+        descriptors: int,
+    ) -> None:
         self._made, self._running, self._pod, self._cores = made, running, pod, cores
+        self.descriptors = descriptors
         self._rounds = 0
 
     @property
@@ -138,7 +147,7 @@ class Whole:
         await self._made.pod(name, {"containers": [container]})
         while not self._made.woken.empty():
             self._made.woken.get_nowait()
-        hearing = asyncio.create_task(self._asked(name))
+        hearing = asyncio.create_task(self.asked(name))
         async with self.held(name, port, held) as (clients, began):
             asked = await hearing - began
             await self._made.endpoint(name, pod_port, ready=False, pod=name)
@@ -158,7 +167,7 @@ class Whole:
         firsts = sorted(first for result in results for first in result["firsts"])
         return Outcome([(first - answering["at"]) * 1000 for first in firsts], asked * 1000)
 
-    async def _asked(self, name: str) -> float:
+    async def asked(self, name: str) -> float:
         """Return when the operator was asked for a Service."""
         while await self._made.woken.get() != name:
             pass
@@ -166,16 +175,19 @@ class Whole:
 
 
 @contextlib.asynccontextmanager
-async def whole(cores: Cores) -> AsyncIterator[Whole]:
-    """Run everything: the resolver on one core, the rest on another."""
+async def whole(cores: Cores, *, descriptors: int = 0) -> AsyncIterator[Whole]:
+    """Run everything: the resolver on one core, the rest on another; 0 `descriptors` for all there are."""
     os.sched_setaffinity(0, {cores.serving})
     with (
         tempfile.TemporaryDirectory() as folder,
         started(cores.serving, "benchmarks.resolver_pod") as pod,
     ):
-        async with installation(Path(folder)) as made, made.resolver() as running:
+        async with (
+            installation(Path(folder)) as made,
+            made.resolver(descriptors=descriptors) as running,
+        ):
             os.sched_setaffinity(running.process.pid, {cores.measured})
-            yield Whole(made, running, Talker(pod), cores)
+            yield Whole(made, running, Talker(pod), cores, descriptors=descriptors)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,6 @@ def main() -> None:
     variant = parser.parse_args().variant
     ssl.create_default_context()
     memory, began = resident(), time.process_time()
-    importlib.import_module("aiohttp")
     importlib.import_module("msgspec")
     if variant == "import":
         importlib.import_module("kubeloop")

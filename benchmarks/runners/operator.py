@@ -4,6 +4,9 @@ For each size: an operator adopts the newcomers, stops, and a second one starts 
 already. At the largest size that second one is also left alone, shown changes that ask for nothing,
 asked for many wake-ups at once, also while another resolver takes everything over, killed, and given a
 trigger for each ElastiService.
+
+With `--chains` it measures something else, at the largest size: the same population each alone, and every third
+ElastiService with the two that follow it in a chain.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
 import sys
 import time
 from contextlib import contextmanager
@@ -24,7 +28,7 @@ from kubeloop.client import Client, ClientConfig
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from benchmarks.operator_objects import Name
@@ -129,6 +133,50 @@ class Trial:
             if last:
                 result["touched"] = await self._touch(run)
         return result | (await self._more() if last else {})
+
+    async def in_chains(self, size: int) -> dict[str, Any]:
+        """Measure the population each alone, and then in chains of three."""
+        await self._population.grow(size)
+        async with self._operator() as run:
+            await self._settle(run)
+        result: dict[str, Any] = Told({"size": size, "chains": len(self._population.chains())})
+        chains = iter(self._population.chains())
+        for phase in ("alone", "in chains"):
+            if phase == "in chains":
+                await self._population.join()
+            async with self._operator() as run:
+                settled = await self._settle(run)
+                idle = await run.idle(self._idle)
+                opened = watches(run.entries)
+                woken = [next(chains) for _ in range(self._wakes)]
+                taken = await self._wake_sets(
+                    run,
+                    [(first,) if phase == "alone" else (first, *more) for first, *more in woken],
+                )
+                result[phase] = {
+                    "watches": opened,
+                    "settled": settled["wall"],
+                    "idle": idle,
+                    "mib": settled["mib"],
+                    "p50": statistics.median(taken),
+                    "p95": statistics.quantiles(taken, n=20, method="inclusive")[-1],
+                    "written": len(taken),
+                }
+        return result
+
+    async def _wake_sets(self, run: OperatorRun, sets: Sequence[tuple[Name, ...]]) -> list[float]:
+        """Ask for the first of each set, all at once; how long until the first scale of each set was written."""
+        run.look()
+        asked = [[first.namespace, first.name] for first, *_ in sets]
+        answers = await self._others.ask(do="wake", port=self._place.operator_port, services=asked)
+        await run.quiet_writes()
+        written = scaled(run.entries)
+        sent = {(answer["namespace"], answer["service"]): answer["sent"] for answer in answers}
+        return [
+            min(times) - sent[names[0].namespace, names[0].name]
+            for names in sets
+            if (times := [written[name[:2]] for name in names if name[:2] in written])
+        ]
 
     async def _more(self) -> dict[str, Any]:
         """Measure what is asked of the largest population only."""
@@ -239,6 +287,8 @@ async def measure(place: Place, arguments: argparse.Namespace) -> dict[str, Any]
             await population.prepare(place.resolver_address, others.admin_port)
             trial = Trial(place, others, population, arguments)
             sizes = arguments.sizes
+            if arguments.chains:
+                return {"place": place.name, "sizes": [await trial.in_chains(sizes[-1])]}
             return {
                 "place": place.name,
                 "sizes": [await trial.at(size, last=size == sizes[-1]) for size in sizes],
@@ -256,6 +306,7 @@ def main() -> None:
     parser.add_argument("--polling", type=float, default=30.0)
     parser.add_argument("--calm", type=float, default=3.0)
     parser.add_argument("--kill", action="store_true", help="also start after a kill")
+    parser.add_argument("--chains", action="store_true", help="compare with chains of three")
     arguments = parser.parse_args()
     with PLACES[arguments.place](arguments.serving) as place:
         print(json.dumps(asyncio.run(measure(place, arguments))))

@@ -1,4 +1,4 @@
-"""What kubeloop adds to a program that has aiohttp and msgspec anyway."""
+"""What kubeloop adds to a program that has asyncio, TLS and msgspec anyway."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def _over(
 ) -> Figure:
     base = statistics.median(values(samples["libraries"], key))
     return Figure(
-        name=f"{title}, over aiohttp and msgspec ({unit})",
+        name=f"{title}, over msgspec ({unit})",
         samples=[value - base for value in values(samples[variant], key)],
         unit=unit,
         goal=goal,
-        note=f"aiohttp and msgspec alone: {base:.3g} {unit}",
+        note=f"msgspec alone: {base:.3g} {unit}",
     )
