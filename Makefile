@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 RUNS := $(VENV)/.runs
 SITE := build/venv-docs/.ready
 CODE := packages tests examples benchmarks hack conftest.py
-PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
+PACKAGES := $(foreach name,kubeloop kubeloop-kinds devkube elasti,--editable packages/$(name))
 # Tests wait about as much as they work, so there are two workers more than there are cores; one more where each
 # has a control plane of its own. Each begins with a part of the suite as a whole, so that what a module shares
 # is made once, and then takes from others. Give your own to change that:
@@ -26,11 +26,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 SOAK_SECONDS ?= 120
 FUZZ_SECONDS ?= 600
+DEPTH ?= 6
+SEEDS ?= 50
 
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
+.PHONY: help demo test properties model swarm mutants mutation replay conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
 	bench bench-quick controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
@@ -56,18 +58,37 @@ test: $(READY) ## Run the tests of the three packages, the docs and the examples
 	$(RETRY) $(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart --ignore=tests/browser \
 		-m 'not controlplane and not realcluster and not distribution' $(PYTEST_ARGS)
 
-conformance: $(READY) ## Run one suite on devkube and on a real control plane, and all that needs the latter
+properties: $(READY) ## Run every property test with fresh examples, a thousand each; for a nightly job
+	$(BIN)/pytest --hypothesis-profile=thorough --hypothesis-show-statistics -m 'not controlplane' $(PYTEST_ARGS) \
+		$$(grep --recursive --files-with-matches --include='test_*.py' '^from hypothesis' packages tests)
+
+conformance: $(READY) ## Run one suite on devkube and on a real control plane, and all tests that need the latter
 	$(RETRY) $(BIN)/pytest tests/conformance $(PYTEST_ARGS)
 	$(RETRY) $(BIN)/pytest packages tests/controlplane tests/docs -m controlplane $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
 
-browser: $(READY) docs ## Look at what people see in a real Chromium, the site too; build/browser has the pictures
+model: $(READY) ## Search every order of DEPTH (6) events around the hand-over, from every point of a cycle
+	$(BIN)/python -m tests.model.search --depth $(DEPTH) --faults 2
+
+swarm: $(READY) ## Play SEEDS (50) whole systems in memory, every order by seed; SEED=n plays one again
+	$(BIN)/python -m tests.swarm $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(SWARM_ARGS))
+
+mutants: $(READY) ## Put known bugs back one by one, and see whether the model or 500 seeds of the swarm find each
+	$(BIN)/python -m tests.swarm.mutants $(MUTANTS_ARGS)
+
+mutation: $(READY) ## Change one thing at a time in the pure decisions; a test must notice each. For a nightly job
+	$(BIN)/python hack/mutation $(MUTATION_ARGS)
+
+replay: $(READY) ## Show lost request CASE=n of docs/track-record.md again, on the commit before its fix
+	$(BIN)/python hack/replay $(CASE)
+
+browser: $(READY) docs ## Run the browser tests in Chromium, on the site too; screenshots are in build/browser
 	$(BIN)/pip install --quiet --require-hashes --requirement tests/browser/requirements.lock
 	$(RETRY) $(BIN)/pytest tests/browser $(BROWSER_ARGS)
 
-fuzz: $(READY) ## Fuzz what reads bytes, FUZZ_SECONDS (600) in all; FUZZ_SEED repeats a run
+fuzz: $(READY) ## Fuzz the parsers for FUZZ_SECONDS (600) in total; FUZZ_SEED repeats a run
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/fuzz -rA -q
 
 soak: $(READY) ## Load the resolver with every protocol for two minutes, and look for leaks
@@ -89,12 +110,15 @@ types: $(READY) ## Check types (mypy --strict)
 
 layers: $(READY) ## Check the import contracts (.importlinter) and that generated files are current
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python hack/import_cycles.py
 	$(BIN)/python hack/conformance_table.py --check
 	$(BIN)/python hack/reference.py --check
+	$(BIN)/python hack/derive_kinds.py --check
 
-generate: $(READY) ## Make the generated pages of docs/ again
+generate: $(READY) ## Regenerate the generated pages of docs/ and the kinds of kubeloop-kinds
 	$(BIN)/python hack/conformance_table.py
 	$(BIN)/python hack/reference.py
+	$(BIN)/python hack/derive_kinds.py
 
 # Its tools are in an environment of their own: they are not needed to work on the code.
 $(SITE): requirements-docs.lock
@@ -102,7 +126,7 @@ $(SITE): requirements-docs.lock
 	$(@D)/bin/pip install --quiet --require-hashes --requirement requirements-docs.lock
 	@touch $@
 
-docs: $(SITE) ## Make the site in build/site; fails on a dead link, and on what is loaded from elsewhere
+docs: $(SITE) ## Build the site in build/site; fails on dead links and on external resources
 	$(<D)/bin/python hack/site.py
 
 format: $(READY) ## Format the code and fix what ruff can fix
@@ -118,10 +142,17 @@ controlplane: ## Build etcd and the Kubernetes control plane once, into a cache 
 charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (needs Go)
 	hack/charttools/build
 
+.PHONY: neighbours neighbours-test
+neighbours: ## Build the neighbours that Elasti is tried with once, into a cache (needs Go)
+	hack/neighbours/build
+
+neighbours-test: $(READY) neighbours ## Try Elasti with its neighbours' own code, on a real control plane
+	$(BIN)/pytest tests/neighbours $(PYTEST_ARGS)
+
 chart: $(READY) charttools ## Test the Helm chart: against `elasti manifests`, the API server and promtool
 	$(BIN)/pytest tests/chart $(PYTEST_ARGS)
 
-chart-docs: charttools ## Make the chart's README and definition again
+chart-docs: charttools ## Regenerate the chart's README and CRD
 	$$(hack/charttools/build --where)/helm-docs --chart-search-root=charts/elasti --log-level=error
 	$(BIN)/elasti crd > charts/elasti/files/crd.yaml
 
@@ -132,21 +163,21 @@ realcluster-test: COMPONENTS = all
 realcluster-test: realcluster ## Run our image on two real nodes; build/realcluster/report.md has the figures
 	$(BIN)/pytest tests/realcluster $(REALCLUSTER_ARGS)
 
-image: $(READY) ## Run the Dockerfile's steps without a container engine, and try what they install
+image: $(READY) ## Run the Dockerfile's steps without a container engine, and try the result
 	$(BIN)/python hack/image/check
 
-dist: $(READY) charttools ## Make a release's files: wheels, sdists, chart, SBOM, checksums; the same bytes each time
+dist: $(READY) charttools ## Build a release's files: wheels, sdists, chart, SBOM, checksums; reproducible
 	$(BIN)/python hack/dist.py build
 
-dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty place, run the demo
+dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty environment, run the demo
 	$(BIN)/python hack/dist.py try
 	$(BIN)/pytest packages/kubeloop/tests/test_distribution.py
 
-version: $(READY) ## Write VERSION into the three packages, the chart and the reference
+version: $(READY) ## Write VERSION into elasti-operator, the chart and the reference
 	$(BIN)/python hack/dist.py version
 	$(BIN)/python hack/reference.py
 
-workflows: ## Lint the GitHub workflows (actionlint), where the tool is built
+workflows: ## Lint the GitHub workflows (actionlint), if the tool is built
 	@actionlint=$$(hack/charttools/build --where)/actionlint; if test -x $$actionlint; then $$actionlint; \
 		else echo 'no actionlint: make charttools builds it'; fi
 
@@ -154,7 +185,7 @@ bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
-bench-quick: $(READY) ## Compare a few ratios with benchmarks/baseline.json, two minutes; fails where one is worse by a quarter
+bench-quick: $(READY) ## Compare a few ratios with benchmarks/baseline.json, two minutes; fails if one is worse by a quarter
 	$(BIN)/pip install --quiet "$$(grep ^kubernetes== benchmarks/requirements.txt)"
 	$(BIN)/python -m benchmarks.ratios
 
@@ -168,7 +199,7 @@ numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, 
 UPGRADE ?= --upgrade
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 	--no-emit-find-links --find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube
-lock: $(READY) ## Pin all dependencies again, by hashes: of development, the demo, the image, its build, the site, the browser
+lock: $(READY) ## Pin all dependencies by hash: development, demo, image, build, site, browser
 	$(BIN)/pip install --quiet uv
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels packages/kubeloop packages/devkube
 	$(COMPILE) --group dev $(UPGRADE) --output-file requirements-dev.lock \
@@ -181,5 +212,5 @@ lock: $(READY) ## Pin all dependencies again, by hashes: of development, the dem
 	$(COMPILE) --group docs $(UPGRADE) --output-file requirements-docs.lock
 	$(COMPILE) --output-file tests/browser/requirements.lock tests/browser/requirements.txt
 
-clean: ## Remove what the targets made here
+clean: ## Remove what the targets created
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
