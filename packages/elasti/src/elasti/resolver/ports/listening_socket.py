@@ -113,7 +113,8 @@ class Acceptor:
             # Wrapped at once in an object, which closes it in any case.
             sock = socket.SocketType(self._family, socket.SOCK_STREAM, 0, descriptor)
             protocol = self._factory(peer[0])
-            if isinstance(protocol, RefusedConnection) and protocol.at_once is not None:
+            # Not isinstance, which takes longer for a class with abstract methods.
+            if type(protocol) is RefusedConnection and protocol.at_once is not None:
                 _refuse(sock, protocol.at_once)
             elif (poll := self._poll()) is not None:
                 BriefTransport(poll, sock, peer[0], protocol)

@@ -373,7 +373,7 @@ class WakeablePort:
         # Also while pods serve: a forwarded health check would count as use, and the workload would never
         # sleep.
         local = self._service.rules.answer(request)
-        if local is None and self._service.is_asleep:
+        if local is None and not self.serving and self._service.is_asleep:
             local = self._service.ignored.answer(request)
         return local
 
