@@ -25,6 +25,8 @@ NODE = "node-1"
 WEIGHT = "cat /sys/fs/cgroup/cpu.weight 2>/dev/null || cat /sys/fs/cgroup/cpu/cpu.shares"
 _CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _POD = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+# As many loops as this machine has cores, for a while; then the neighbour only takes room.
+_BURN = "for core in $(seq $(nproc)); do timeout 20 sh -c 'while :; do :; done' & done; sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +229,7 @@ def test_a_neighbour_takes_the_room_and_the_way_out_loses_nothing(
                     {
                         "name": "main",
                         "image": APP,
-                        "command": ["sleep", "600"],
+                        "command": ["sh", "-c", _BURN],
                         "securityContext": _CONFINED,
                         "resources": {"requests": {"cpu": f"{room - requested(dozing) - 10}m"}},
                     }
@@ -238,6 +240,8 @@ def test_a_neighbour_takes_the_room_and_the_way_out_loses_nothing(
         dozing.kubectl(
             "wait", "pod/neighbour", "-n", place, "--for=condition=Ready", "--timeout=60s"
         )
+        with Clients(dozing, address) as crowded:
+            time.sleep(15)
         began = time.monotonic()
         dozing.elasti("wake", "web", "-n", place)
         path = f"/apis/elasti.truefoundry.com/v1alpha1/namespaces/{place}/elastiservices/web"
@@ -259,7 +263,8 @@ def test_a_neighbour_takes_the_room_and_the_way_out_loses_nothing(
         took = time.monotonic() - began
     assert actual(pods(dozing, place)[0]) == "600m"
     assert pods(dozing, place)[0]["spec"]["nodeName"] != NODE
-    assert clients.lost == []
+    assert (clients.lost, crowded.lost) == ([], [])
+    report.note("Doze: latency beside a neighbour that burns every core", crowded.latency())
     report.note("Doze: Deferred, named as stuck after", f"{named:.1f} s")
     report.note("Doze: the way out, from `elasti wake` to one full pod elsewhere", f"{took:.1f} s")
     report.note("Doze: latency on a full node", clients.latency())
