@@ -7,13 +7,12 @@ import dataclasses
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from devkube.certificates import PemKeyPair
-    from kubeloop.objects.meta import JsonObject
+from devkube.certificates import PemKeyPair
+from kubeloop.objects.meta import JsonObject
 
 
 class KubeconfigError(Exception):

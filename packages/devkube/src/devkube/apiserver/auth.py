@@ -7,15 +7,11 @@ Both are asked in a row until one knows: a chain of authenticators, a chain of a
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from devkube.apiserver import status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from devkube.apiserver.calls import Attributes
-
+from devkube.apiserver.calls import Attributes
 
 ADMIN_GROUP = "system:masters"
 AUTHENTICATED = "system:authenticated"

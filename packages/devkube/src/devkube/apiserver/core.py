@@ -7,13 +7,14 @@ health, version, and the paths below `/_dev` that inject faults.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+from aiohttp import web
 
 from devkube.apiserver import status
-from devkube.apiserver.auth import Gate, refused
-from devkube.apiserver.calls import ApiResponse
+from devkube.apiserver.auth import Authenticator, Authorizer, Gate, UserInfo, refused
+from devkube.apiserver.calls import ApiResponse, Attributes, Call, WatchResponse
 from devkube.apiserver.crd.controller import (
     CleanupFinalizer,
     DefinitionController,
@@ -22,27 +23,22 @@ from devkube.apiserver.crd.controller import (
 from devkube.apiserver.discovery import DiscoveryDocuments, OpenApiDocuments
 from devkube.apiserver.faults import FAULTS_PATH, FaultInjector
 from devkube.apiserver.patch.apply import FieldTracker
-from devkube.apiserver.registry.admission import NamespaceLifecycle, ServiceAddresses
+from devkube.apiserver.registry.admission import (
+    AdmissionPlugin,
+    NamespaceLifecycle,
+    ServiceAddresses,
+)
 from devkube.apiserver.registry.catalog import builtin_registry
 from devkube.apiserver.registry.subresources import NamespaceFinalize, PodBinding, ScaleSubresource
 from devkube.apiserver.registry.verbs import ResourceVerbs
 from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
 from devkube.apiserver.schema.types import BuiltinTypes
+from devkube.apiserver.storage import ObjectStore
 from devkube.apiserver.validation.names import Stamps
+from kubeloop.aio.clock import Clock
+from kubeloop.objects.meta import JsonObject
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from aiohttp import web
-
-    from devkube.apiserver.auth import Authenticator, Authorizer, UserInfo
-    from devkube.apiserver.calls import Attributes, Call, WatchResponse
-    from devkube.apiserver.registry.admission import AdmissionPlugin
-    from devkube.apiserver.storage import ObjectStore
-    from kubeloop.aio.clock import Clock
-    from kubeloop.objects.meta import JsonObject
-
-    PathHandler = Callable[[web.BaseRequest, Attributes, UserInfo], Awaitable[ApiResponse]]
+PathHandler = Callable[[web.BaseRequest, Attributes, UserInfo], Awaitable[ApiResponse]]
 
 VERSION = {
     "major": "1",
@@ -157,8 +153,7 @@ def _is_local(address: str | None) -> bool:
         return False
 
 
-if TYPE_CHECKING:
-    StreamHandler = Callable[[Call, web.BaseRequest], Awaitable[web.StreamResponse]]
+StreamHandler = Callable[[Call, web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Core:

@@ -7,18 +7,13 @@ by group version. They are remembered until the registry changes.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
+from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource, ServedVersion
 from devkube.apiserver.schema.types import OBJECT_META, BuiltinTypes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource, ServedVersion
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _WANTED = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 AGGREGATED = f"application/json;{_WANTED}"

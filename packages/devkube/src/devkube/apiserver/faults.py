@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from devkube.apiserver import status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.storage import ObjectStore
-    from kubeloop.objects.meta import JsonObject
+from devkube.apiserver.calls import Attributes
+from devkube.apiserver.storage import ObjectStore
+from kubeloop.objects.meta import JsonObject
 
 _REASONS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 FAULTS_PATH = "/_dev/faults"

@@ -11,23 +11,25 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import RequestCredentials, UserInfo
-from devkube.apiserver.calls import ApiResponse, Call, WatchResponse, read_attributes, refusal
+from devkube.apiserver.calls import (
+    ApiResponse,
+    Attributes,
+    Call,
+    WatchResponse,
+    read_attributes,
+    refusal,
+)
+from devkube.apiserver.core import Core
+from devkube.apiserver.registry.list_watch import Watch
 from devkube.apiserver.registry.serialization import negotiate
 from devkube.apiserver.schema import protobuf
 from devkube.apiserver.storage import StorageFailed
-
-if TYPE_CHECKING:
-    from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.core import Core
-    from devkube.apiserver.registry.list_watch import Watch
-
 
 BODY_LIMIT = 3 * 1024 * 1024
 _log = logging.getLogger("devkube.apiserver")

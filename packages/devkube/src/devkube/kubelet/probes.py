@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from devkube.kubelet.pod_types import ContainerSpec, LifecycleHandler
 from devkube.kubelet.pods.state import ProbeKind
@@ -107,9 +106,8 @@ class ProbeLoop:
         return outcome.healthy
 
 
-if TYPE_CHECKING:
-    Execute = Callable[[tuple[str, ...], float | None], Awaitable[tuple[int, str]]]
-    """Runs a command in the container: exit code and output. TimeoutError when time is up."""
+Execute = Callable[[tuple[str, ...], float | None], Awaitable[tuple[int, str]]]
+"""Runs a command in the container: exit code and output. TimeoutError when time is up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,18 @@ import contextlib
 import dataclasses
 import datetime as dt
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from devkube.apiserver.auth import Gate, RequestCredentials
 from devkube.apiserver.calls import Attributes
 from devkube.apiserver.status import StatusError
+from devkube.kubelet.pod_types import KubeletPod
+from kubeloop.aio.clock import Clock
 from kubeloop.objects.core import Probe
-
-if TYPE_CHECKING:
-    import ssl
-
-    from devkube.kubelet.pod_types import KubeletPod
-    from kubeloop.aio.clock import Clock
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 PORT = 10250
 CONNECTION = 676

@@ -7,26 +7,23 @@ client has its answer. A definition that goes takes its objects along, and goes 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from devkube.apiserver import status
+from devkube.apiserver.auth import UserInfo
 from devkube.apiserver.calls import Attributes, Call
 from devkube.apiserver.crd.definition import has_rules
 from devkube.apiserver.crd.serving import make_resource
 from devkube.apiserver.crd.validation import SchemaError
 from devkube.apiserver.registry.admission import AdmissionOperation, AdmissionReview
+from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource
 from devkube.apiserver.registry.serialization import Accepted
 from devkube.apiserver.registry.verbs import Deleter, DeletionRequest
+from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
 from devkube.apiserver.schema.types import OBJECT_META, BuiltinTypes
-
-if TYPE_CHECKING:
-    from devkube.apiserver.auth import UserInfo
-    from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource
-    from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
-    from devkube.apiserver.storage import ObjectStore
-    from kubeloop.objects.meta import JsonObject
+from devkube.apiserver.storage import ObjectStore
+from kubeloop.objects.meta import JsonObject
 
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"

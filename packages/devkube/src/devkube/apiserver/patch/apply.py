@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from devkube.apiserver import status
+from devkube.apiserver.calls import Call
 from devkube.apiserver.patch.managed_fields import (
     Entries,
     FieldManager,
@@ -27,14 +28,8 @@ from devkube.apiserver.patch.structured_merge import (
     with_named_members,
 )
 from devkube.apiserver.schema.types import zero_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.apiserver.validation.names import Stamps
+from kubeloop.objects.meta import JsonObject
 
 _BEFORE_APPLY = "before-first-apply"
 _UNOWNED = FieldSet.of(

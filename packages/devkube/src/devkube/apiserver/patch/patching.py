@@ -9,24 +9,21 @@ are replaced, as are types that are not known.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonpatch
 import jsonpointer
 import msgspec
 
 from devkube.apiserver import calls, status
+from devkube.apiserver.calls import Call
 from devkube.apiserver.patch.apply import unusable
 from devkube.apiserver.registry import serialization
+from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
 from devkube.apiserver.schema.types import ANY, Field, Type, TypeShape
+from devkube.apiserver.storage import StoredObject
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import apply_merge_patch
-
-if TYPE_CHECKING:
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
-    from devkube.apiserver.storage import StoredObject
-    from kubeloop.objects.meta import JsonObject
-
 
 _OPERATIONS_LIMIT = 10_000
 _PATCH = "$patch"

@@ -14,18 +14,14 @@ import dataclasses
 import enum
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from devkube.apiserver import status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devkube.apiserver.auth import UserInfo
-    from devkube.apiserver.registry.resources import ServedResource
-    from devkube.apiserver.storage import ObjectStore
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.apiserver.auth import UserInfo
+from devkube.apiserver.registry.resources import ServedResource
+from devkube.apiserver.storage import ObjectStore
+from kubeloop.objects.meta import JsonObject
 
 NAMESPACES = "/namespaces"
 _SERVICES = "/services"

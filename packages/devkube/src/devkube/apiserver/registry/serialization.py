@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -74,8 +74,7 @@ def _offers(header: str) -> Iterator[tuple[str, dict[str, str]]]:
         yield media.lower(), {name: value for name, _, value in pairs}
 
 
-if TYPE_CHECKING:
-    Strict = Callable[[Call, JsonObject, str], status.StatusError]
+Strict = Callable[[Call, JsonObject, str], status.StatusError]
 
 
 def unknown_fields(call: Call, obj: JsonObject, findings: str) -> status.StatusError:

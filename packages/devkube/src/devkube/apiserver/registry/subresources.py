@@ -7,7 +7,7 @@ namespace.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,14 +15,11 @@ from devkube.apiserver import calls, status
 from devkube.apiserver.calls import ApiResponse, Call
 from devkube.apiserver.patch import patching
 from devkube.apiserver.registry.resources import ScalePaths, dig
+from devkube.apiserver.registry.writer import ObjectWriter
 from devkube.apiserver.status import invalid
+from devkube.apiserver.storage import StoredObject
 from devkube.apiserver.tables.cells import selector as show_selector
-
-if TYPE_CHECKING:
-    from devkube.apiserver.registry.writer import ObjectWriter
-    from devkube.apiserver.storage import StoredObject
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _APPLIES = (patching.APPLY, patching.APPLY_JSON)
 _DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from devkube.apiserver import status
-from devkube.apiserver.registry.admission import AdmissionOperation, AdmissionReview
+from devkube.apiserver.calls import Call
+from devkube.apiserver.patch.apply import FieldTracker
+from devkube.apiserver.registry.admission import (
+    AdmissionOperation,
+    AdmissionPlugin,
+    AdmissionReview,
+)
 from devkube.apiserver.registry.serialization import check_target
 from devkube.apiserver.status import forbidden, invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.patch.apply import FieldTracker
-    from devkube.apiserver.registry.admission import AdmissionPlugin
-    from devkube.apiserver.storage import Collection, ObjectStore, StoredObject
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
+from devkube.apiserver.storage import Collection, ObjectStore, StoredObject
+from devkube.apiserver.validation.names import Stamps
+from kubeloop.objects.meta import JsonObject
 
 _SERVER_OWNED = (
     "uid",

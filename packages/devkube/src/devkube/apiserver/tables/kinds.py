@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from devkube.apiserver.registry.resources import TableColumn
 from devkube.apiserver.tables.cells import (
@@ -22,11 +23,7 @@ from devkube.apiserver.tables.cells import (
 )
 from kubeloop.objects.meta import JsonObject
 
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Mapping
-
-    Cell: TypeAlias = Callable[[JsonObject, dt.datetime], Any]
+Cell: TypeAlias = Callable[[JsonObject, dt.datetime], Any]
 
 _ROLE_LABEL = "node-role.kubernetes.io/"
 _SHOWN = 3

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from devkube.apiserver import status
 from devkube.apiserver.crd.validation import fill
+from devkube.apiserver.registry.resources import ServedVersion
 from devkube.apiserver.schema.conform import Conformer, required_fields
 from devkube.apiserver.schema.types import Type, TypeShape
+from devkube.apiserver.status import FieldError
 from devkube.apiserver.validation import names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from devkube.apiserver.registry.resources import ServedVersion
-    from devkube.apiserver.status import FieldError
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 def _leave(obj: JsonObject) -> None:

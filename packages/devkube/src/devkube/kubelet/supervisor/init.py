@@ -21,16 +21,12 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from devkube.kubelet.supervisor import linux
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from devkube.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
-
+from devkube.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
 
 # Flags of a mount that a user namespace may not take away when it mounts again.
 _KEPT = (
