@@ -6,6 +6,7 @@ health, version, and the paths below `/_dev` that inject faults.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -29,7 +30,7 @@ from devkube.apiserver.registry.admission import (
     ServiceAddresses,
 )
 from devkube.apiserver.registry.catalog import builtin_registry
-from devkube.apiserver.registry.subresources import NamespaceFinalize, PodBinding, ScaleSubresource
+from devkube.apiserver.registry.subresources import answer_scale, bind_pod, finalize_namespace
 from devkube.apiserver.registry.verbs import ResourceVerbs
 from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
 from devkube.apiserver.schema.types import BuiltinTypes
@@ -196,9 +197,9 @@ class Core:
         # Questions that look like objects and are never stored, by kind.
         self.reviews: dict[str, Callable[[Call], Awaitable[ApiResponse]]] = {}
         self._subresources: dict[str, Callable[[Call], ApiResponse]] = {
-            "scale": ScaleSubresource(self.writer).answer,
-            "binding": PodBinding(self.writer).answer,
-            "finalize": NamespaceFinalize(self.writer).answer,
+            "scale": functools.partial(answer_scale, self.writer),
+            "binding": functools.partial(bind_pod, self.writer),
+            "finalize": functools.partial(finalize_namespace, self.writer),
             "token": _no_tokens,
         }
         self.streams: dict[tuple[str, str], StreamHandler] = {}

@@ -17,7 +17,6 @@ from devkube.apiserver.patch import patching
 from devkube.apiserver.registry.resources import ScalePaths, dig
 from devkube.apiserver.registry.writer import ObjectWriter
 from devkube.apiserver.status import invalid
-from devkube.apiserver.storage import StoredObject
 from devkube.apiserver.tables.cells import selector as show_selector
 from kubeloop.objects.meta import JsonObject
 
@@ -25,59 +24,41 @@ _APPLIES = (patching.APPLY, patching.APPLY_JSON)
 _DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-class ScaleSubresource:
-    """Answers `/scale`."""
-
-    def __init__(self, writer: ObjectWriter) -> None:
-        self._writer = writer
-
-    def answer(self, call: Call) -> ApiResponse:
-        """Show or change the replicas."""
-        record = self._writer.existing(call)
-        paths = call.served.scale
-        if paths is None:
-            raise status.no_such_path()
-        obj = call.served.load(record.decode())
-        match call.attributes.verb:
-            case "get":
-                return _answer(call, obj, paths)
-            case "update":
-                wanted = calls.read_body(call)
-            case "patch":
-                wanted = self._patched(call, _shown(call, obj, paths))
-            case _:
-                raise status.method_not_allowed()
-        return self._change(call, record, wanted, paths)
-
-    def _patched(self, call: Call, shown: JsonObject) -> JsonObject:
-        if call.content_type in _APPLIES:
-            return {**shown, **calls.read_yaml(call.body)}
-        return patching.changed(call, shown)
-
-    def _change(
-        self, call: Call, record: StoredObject, wanted: JsonObject, paths: ScalePaths
-    ) -> ApiResponse:
-        replicas = _replicas(call, wanted)
-        obj = call.served.load(record.decode())
+def answer_scale(writer: ObjectWriter, call: Call) -> ApiResponse:
+    """Show or change the replicas."""
+    record = writer.existing(call)
+    paths = call.served.scale
+    if paths is None:
+        raise status.no_such_path()
+    obj = call.served.load(record.decode())
+    applies = call.attributes.verb == "patch" and call.content_type in _APPLIES
+    match call.attributes.verb:
+        case "get":
+            return _answer(call, obj, paths)
+        case "update":
+            wanted = calls.read_body(call)
+        case "patch" if applies:
+            wanted = {**_shown(call, obj, paths), **calls.read_yaml(call.body)}
+        case "patch":
+            wanted = patching.changed(call, _shown(call, obj, paths))
+        case _:
+            raise status.method_not_allowed()
+    replicas = _replicas(call, wanted)
+    metadata = wanted["metadata"] if isinstance(wanted.get("metadata"), dict) else {}
+    version, uid = metadata.get("resourceVersion"), metadata.get("uid")
+    if uid and uid != obj["metadata"]["uid"]:
+        raise call.resource.conflict(call.name, f"Precondition failed: UID in precondition: {uid}")
+    version = version or obj["metadata"]["resourceVersion"]
+    if applies:
+        config: JsonObject = {"metadata": {"resourceVersion": version}}
+        _plant(config, paths.spec.split("."), replicas)
+        new = writer.tracker.apply(call, obj, config)
+    else:
         new = copy.deepcopy(obj)
-        metadata = wanted.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
-        if uid and uid != obj["metadata"]["uid"]:
-            raise call.resource.conflict(
-                call.name, f"Precondition failed: UID in precondition: {uid}"
-            )
-        version = version or obj["metadata"]["resourceVersion"]
-        applies = call.attributes.verb == "patch" and call.content_type in _APPLIES
-        if applies:
-            config: JsonObject = {"metadata": {"resourceVersion": version}}
-            _plant(config, paths.spec.split("."), replicas)
-            new = self._writer.tracker.apply(call, obj, config)
-        else:
-            new["metadata"]["resourceVersion"] = version
-            _plant(new, paths.spec.split("."), replicas)
-        written = self._writer.update(call, new, record, owned=applies)
-        return _answer(call, written.obj, paths)
+        new["metadata"]["resourceVersion"] = version
+        _plant(new, paths.spec.split("."), replicas)
+    written = writer.update(call, new, record, owned=applies)
+    return _answer(call, written.obj, paths)
 
 
 def _replicas(call: Call, wanted: JsonObject) -> int:
@@ -133,65 +114,54 @@ def _answer(call: Call, obj: JsonObject, paths: ScalePaths) -> ApiResponse:
     return ApiResponse(body=msgspec.json.encode(_shown(call, obj, paths)), warnings=call.warnings)
 
 
-class PodBinding:
-    """Answers `pods/binding`."""
-
-    def __init__(self, writer: ObjectWriter) -> None:
-        self._writer = writer
-
-    def answer(self, call: Call) -> ApiResponse:
-        """Put a pod on a node, once."""
-        if call.attributes.verb != "create":
-            raise status.method_not_allowed()
-        record = self._writer.existing(call)
-        body = calls.read_body(call)
-        metadata = body.get("metadata")
-        if not isinstance(metadata, dict) or metadata.get("name") != call.name:
-            raise status.bad_request("name in URL does not match name in Binding object")
-        target = body.get("target")
-        node = target.get("name") if isinstance(target, dict) else None
-        if not isinstance(node, str) or not node:
-            raise status.bad_request("binding: target.name must be the name of a node")
-        pod = record.decode()
-        if pod["metadata"].get("deletionTimestamp"):
-            raise call.resource.conflict(
-                call.name, f"pod {call.name} is being deleted, cannot be assigned to a host"
-            )
-        assigned = (pod.get("spec") or {}).get("nodeName")
-        if assigned:
-            raise call.resource.conflict(
-                call.name, f'pod {call.name} is already assigned to node "{assigned}"'
-            )
-        self._writer.modify(call, record, lambda obj: self._bind(obj, node))
-        return ApiResponse(body=msgspec.json.encode(_DONE), code=201)
-
-    def _bind(self, pod: JsonObject, node: str) -> None:
-        pod.setdefault("spec", {})["nodeName"] = node
-        state = pod.setdefault("status", {})
-        others = [c for c in state.get("conditions") or [] if c.get("type") != "PodScheduled"]
-        since = self._writer.stamps.now()
-        condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
-        state["conditions"] = [*others, condition]
+def bind_pod(writer: ObjectWriter, call: Call) -> ApiResponse:
+    """Put a pod on a node, once."""
+    if call.attributes.verb != "create":
+        raise status.method_not_allowed()
+    record = writer.existing(call)
+    body = calls.read_body(call)
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") != call.name:
+        raise status.bad_request("name in URL does not match name in Binding object")
+    target = body.get("target")
+    node = target.get("name") if isinstance(target, dict) else None
+    if not isinstance(node, str) or not node:
+        raise status.bad_request("binding: target.name must be the name of a node")
+    pod = record.decode()
+    if pod["metadata"].get("deletionTimestamp"):
+        raise call.resource.conflict(
+            call.name, f"pod {call.name} is being deleted, cannot be assigned to a host"
+        )
+    assigned = (pod.get("spec") or {}).get("nodeName")
+    if assigned:
+        raise call.resource.conflict(
+            call.name, f'pod {call.name} is already assigned to node "{assigned}"'
+        )
+    writer.modify(call, record, lambda obj: _bind(writer, obj, node))
+    return ApiResponse(body=msgspec.json.encode(_DONE), code=201)
 
 
-class NamespaceFinalize:
-    """Answers `namespaces/finalize`: the namespace controller's word that it is empty."""
+def _bind(writer: ObjectWriter, pod: JsonObject, node: str) -> None:
+    pod.setdefault("spec", {})["nodeName"] = node
+    state = pod.setdefault("status", {})
+    others = [c for c in state.get("conditions") or [] if c.get("type") != "PodScheduled"]
+    since = writer.stamps.now()
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+    state["conditions"] = [*others, condition]
 
-    def __init__(self, writer: ObjectWriter) -> None:
-        self._writer = writer
 
-    def answer(self, call: Call) -> ApiResponse:
-        """Set the finalizers; a terminating namespace without any is removed."""
-        if call.attributes.verb != "update":
-            raise status.method_not_allowed()
-        record = self._writer.existing(call)
-        body = calls.read_body(call)
-        spec = body.get("spec")
-        finalizers = spec.get("finalizers") if isinstance(spec, dict) else None
-        names = [name for name in finalizers or [] if isinstance(name, str)]
+def finalize_namespace(writer: ObjectWriter, call: Call) -> ApiResponse:
+    """Set the finalizers; a terminating namespace without any is removed."""
+    if call.attributes.verb != "update":
+        raise status.method_not_allowed()
+    record = writer.existing(call)
+    body = calls.read_body(call)
+    spec = body.get("spec")
+    finalizers = spec.get("finalizers") if isinstance(spec, dict) else None
+    names = [name for name in finalizers or [] if isinstance(name, str)]
 
-        def change(obj: JsonObject) -> None:
-            obj["spec"] = {"finalizers": names} if names else {}
+    def change(obj: JsonObject) -> None:
+        obj["spec"] = {"finalizers": names} if names else {}
 
-        written = self._writer.modify(call, record, change)
-        return ApiResponse(body=msgspec.json.encode(written.obj))
+    written = writer.modify(call, record, change)
+    return ApiResponse(body=msgspec.json.encode(written.obj))
