@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -148,24 +149,10 @@ def _credentials(request: web.BaseRequest) -> RequestCredentials:
 
 
 def _response(answer: ApiResponse) -> web.Response:
-    response = web.Response(body=answer.body, status=answer.code)
-    for name, value in answer.headers():
-        if name == "Warning":
-            response.headers.add(name, value)
-        else:
-            response.headers[name] = value
-    return response
+    return web.Response(body=answer.body, status=answer.code, headers=answer.headers())
 
 
-def make_request(*arguments: object) -> web.BaseRequest:
+def make_request(head: Any, body: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     """Build a request that may be as large as an object may be."""
-    message, payload, protocol, writer, task = arguments
-    return web.BaseRequest(
-        message,  # type: ignore[arg-type]  # aiohttp hands the factory's arguments over untyped
-        payload,  # type: ignore[arg-type]
-        protocol,  # type: ignore[arg-type]
-        writer,  # type: ignore[arg-type]
-        task,  # type: ignore[arg-type]
-        asyncio.get_running_loop(),
-        client_max_size=BODY_LIMIT,
-    )
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(head, body, protocol, writer, task, loop, client_max_size=BODY_LIMIT)
