@@ -224,14 +224,14 @@ class OpenApiDocuments:
 
     def v3(self, path: str) -> bytes | None:
         """Return a group version's document; `path` is `api/v1` or `apis/apps/v1`."""
-        parts = path.strip("/").split("/")
-        group, version = (
-            ("", parts[-1])
-            if parts[0] == "api"
-            else (parts[1] if len(parts) > 1 else "", parts[-1])
-        )
-        found = self._registry.in_version(group, version)
-        if not found or len(parts) != (2 if parts[0] == "api" else 3):
+        match path.strip("/").split("/"):
+            case ["api", version]:
+                found = self._registry.in_version("", version)
+            case ["apis", group, version]:
+                found = self._registry.in_version(group, version)
+            case _:
+                return None
+        if not found:
             return None
         if self._revision != self._registry.revision:
             self._documents.clear()

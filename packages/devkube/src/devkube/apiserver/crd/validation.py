@@ -129,7 +129,7 @@ def json_type(value: Any) -> str:
 
 def _says(text: str) -> Callable[[str, Any, JsonObject], FieldError]:
     def translate(path: str, value: Any, facts: JsonObject) -> FieldError:
-        return invalid(path, value, f"{path} in body {text.format(**facts)}")
+        return invalid(path, value, f"{path} in body {text.format(value=value, **facts)}")
 
     return translate
 
@@ -157,15 +157,11 @@ def _too_many(path: str, value: Any, facts: JsonObject) -> FieldError:
     )
 
 
-def _format(path: str, value: Any, facts: JsonObject) -> FieldError:
-    return invalid(path, value, f'{path} in body must be of type {facts["format"]}: "{value}"')
-
-
 _WORDS: Mapping[str, Callable[[str, Any, JsonObject], FieldError]] = {
     "type": _type,
     "required": _missing,
     "enum": _enum,
-    "format": _format,
+    "format": _says('must be of type {format}: "{value}"'),
     "maxLength": _too_long,
     "maxItems": _too_many,
     "minimum": _says("should be greater than or equal to {limit}"),
@@ -178,15 +174,9 @@ _WORDS: Mapping[str, Callable[[str, Any, JsonObject], FieldError]] = {
     "minProperties": _says("should have at least {limit} properties"),
     "maxProperties": _says("should have at most {limit} properties"),
     "pattern": _says("should match '{pattern}'"),
-    "anyOf": lambda path, value, facts: invalid(
-        path, value, f"{path} in body must validate at least one schema (anyOf)"
-    ),
-    "oneOf": lambda path, value, facts: invalid(
-        path, value, f"{path} in body must validate one and only one schema (oneOf)"
-    ),
-    "not": lambda path, value, facts: invalid(
-        path, value, f"{path} in body must not validate the schema (not)"
-    ),
+    "anyOf": _says("must validate at least one schema (anyOf)"),
+    "oneOf": _says("must validate one and only one schema (oneOf)"),
+    "not": _says("must not validate the schema (not)"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import TypeVar
 
 from devkube.apiserver import status
 from devkube.apiserver.calls import Call
@@ -50,6 +51,10 @@ _UNOWNED = FieldSet.of(
         )
     ),
 )
+
+
+_STATUS = FieldSet.of(("f:status",))
+F = TypeVar("F", FieldSet, Comparison)
 
 
 class FieldTracker:
@@ -169,20 +174,12 @@ class FieldTracker:
         change = compare(old, new, call.served.type).without(_UNOWNED)
         change.added.members.discard("f:metadata")
         change.removed.members.discard("f:metadata")
-        if call.attributes.subresource == "status":
-            return change.only("f:status")
-        if "status" in call.served.subresources:
-            return change.without(FieldSet.of(("f:status",)))
-        return change
+        return _written_at(call, change)
 
     def _owned(self, call: Call, config: JsonObject) -> FieldSet:
         fields = field_set(config, call.served.type).without(_UNOWNED)
         fields.members.discard("f:metadata")
-        if call.attributes.subresource == "status":
-            return fields.only("f:status")
-        if "status" in call.served.subresources:
-            return fields.without(FieldSet.of(("f:status",)))
-        return fields
+        return _written_at(call, fields)
 
     def _manager(self, call: Call, operation: str) -> FieldManager:
         version = call.resource.api_version(call.served) if operation == "Update" else ""
@@ -192,6 +189,13 @@ class FieldTracker:
         return ManagedFieldsEntry(
             fields, call.resource.api_version(call.served), self._stamps.now()
         )
+
+
+def _written_at(call: Call, fields: F) -> F:
+    """Return what of these fields the call's path writes: the status has a path of its own."""
+    if call.attributes.subresource == "status":
+        return fields.only("f:status")
+    return fields.without(_STATUS) if "status" in call.served.subresources else fields
 
 
 def unusable(call: Call, why: str) -> status.StatusError:

@@ -331,23 +331,8 @@ def _apply(writer: ObjectWriter, call: Call) -> WriteResult:
 
 def _configuration(call: Call) -> JsonObject:
     if not call.query.get("fieldManager"):
-        raise status.failure(
-            422,
-            "Invalid",
-            'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value:'
-            " is required for apply patch",
-            details={
-                "kind": "PatchOptions",
-                "group": "meta.k8s.io",
-                "causes": [
-                    {
-                        "reason": "FieldValueRequired",
-                        "message": "Required value: is required for apply patch",
-                        "field": "fieldManager",
-                    }
-                ],
-            },
-        )
+        error = status.required("fieldManager", "is required for apply patch")
+        raise status.invalid_options("PatchOptions", error)
     raw = calls.read_yaml(call.body)
     if not raw.get("apiVersion") or not raw.get("kind"):
         raise status.bad_request("apply patch: apiVersion and kind must be set in the body")

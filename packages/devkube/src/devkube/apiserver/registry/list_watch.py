@@ -289,12 +289,8 @@ def read_watch(call: Call, current: int) -> WatchRequest:
     if send is None and match:
         raise _forbidden("is forbidden for watch unless sendInitialEvents is provided")
     if send is not None and match != "NotOlderThan":
-        raise bad_match(
-            status.forbidden(
-                _MATCH,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )
-        )
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise bad_match(status.forbidden(_MATCH, text))
     if asked is not None and asked > current:
         raise status.too_large(asked, current)
     wants_initial = flag(call.query, "sendInitialEvents") if send is not None else not asked

@@ -50,21 +50,8 @@ class TypeMismatch(ValueError):
 
 def mismatch(value: Any, path: str, wanted: str) -> TypeMismatch:
     """Build the error of a value that is not of the type wanted."""
-    return TypeMismatch(path, _json_name(value), wanted)
-
-
-def _json_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
+    names = {bool: "bool", str: "string", int: "number", float: "number", list: "array"}
+    return TypeMismatch(path, names.get(type(value), "object"), wanted)
 
 
 def _string(value: Any, path: str) -> str:
