@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -37,6 +37,7 @@ JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 _READABLE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _MANAGER_LIMIT = 128
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +253,14 @@ def _as_object(value: object, prefix: str = "the body is not an object:") -> Jso
             " Go value of type struct { APIVersion string; Kind string }"
         )
     return value
+
+
+def convert(document: object, kind: type[T], what: str) -> T:
+    """Read a document as a Struct; `what` begins the message if it cannot be read."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise status.bad_request(f"{what}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

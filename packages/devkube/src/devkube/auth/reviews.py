@@ -90,7 +90,7 @@ class RbacReviews:
         if call.attributes.verb != "create" or call.name:
             raise status.method_not_allowed()
         review = calls.read_body(call)
-        spec = _read(review)
+        spec = calls.convert(review.get("spec") or {}, ReviewSpec, "spec")
         found = await self._answers[call.resource.kind](call, spec)
         shown = {
             "kind": call.resource.kind,
@@ -150,13 +150,6 @@ class RbacReviews:
         except TokenError as error:
             return {"user": {}, "error": f"[invalid bearer token, {error}]"}
         return {"authenticated": True, "user": _info(user), "audiences": audiences}
-
-
-def _read(review: JsonObject) -> ReviewSpec:
-    try:
-        return msgspec.convert(review.get("spec") or {}, ReviewSpec)
-    except msgspec.ValidationError as error:
-        raise status.bad_request(f"spec: {error}") from error
 
 
 def _check(call: Call, spec: ReviewSpec, *, subject: bool) -> None:
@@ -222,11 +215,11 @@ class TokenRequests:
         """Issue a token for the account that the path names."""
         if call.attributes.verb != "create":
             raise status.method_not_allowed()
-        request = _read_request(call)
+        unreadable = "TokenRequest cannot be read"
+        spec = calls.convert(calls.read_body(call), TokenRequest, unreadable).spec
         account = self._existing(ACCOUNTS, call.key, "serviceaccounts", call.name)
         uid = account["metadata"]["uid"]
-        _check_lifetime(call, request.spec.expiration_seconds)
-        spec = request.spec
+        _check_lifetime(call, spec.expiration_seconds)
         seconds = _DEFAULT if spec.expiration_seconds is None else spec.expiration_seconds
         audiences = spec.audiences or list(self._tokens.audiences)
         bound = self._bound(call, spec.bound_object_ref)
@@ -289,13 +282,6 @@ class TokenRequests:
             node=node,
             node_uid=record.decode()["metadata"]["uid"] if record is not None else "",
         )
-
-
-def _read_request(call: Call) -> TokenRequest:
-    try:
-        return msgspec.convert(calls.read_body(call), TokenRequest)
-    except msgspec.ValidationError as error:
-        raise status.bad_request(f"TokenRequest cannot be read: {error}") from error
 
 
 def _check_lifetime(call: Call, seconds: int | None) -> None:

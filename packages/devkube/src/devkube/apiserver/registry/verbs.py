@@ -75,7 +75,11 @@ class DeletionRequest(msgspec.Struct, rename="camel"):
 
 def read_delete_options(call: Call) -> DeletionRequest:
     """Read the options; the query counts if there is no body."""
-    options = _from_body(call) if call.body.strip() else _from_query(call)
+    if call.body.strip():
+        unreadable = "DeleteOptions cannot be read"
+        options = calls.convert(calls.read_body(call), DeletionRequest, unreadable)
+    else:
+        options = _from_query(call)
     policy = options.propagation_policy
     if policy is not None and options.orphan_dependents is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
@@ -92,14 +96,6 @@ def read_delete_options(call: Call) -> DeletionRequest:
 
 def _invalid(error: status.FieldError) -> status.StatusError:
     return status.invalid_options("DeleteOptions", error)
-
-
-def _from_body(call: Call) -> DeletionRequest:
-    document = calls.read_body(call)
-    try:
-        return msgspec.convert(document, DeletionRequest)
-    except msgspec.ValidationError as error:
-        raise status.bad_request(f"DeleteOptions cannot be read: {error}") from error
 
 
 def _from_query(call: Call) -> DeletionRequest:
