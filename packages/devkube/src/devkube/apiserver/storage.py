@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-_NOTHING: Mapping[str, str] = {}
+Texts: TypeAlias = "Mapping[str, str]"
+_NOTHING: Texts = {}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -190,8 +191,8 @@ class StoredObject:
     key: str
     version: int
     data: bytes
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    labels: Texts = dataclasses.field(default_factory=dict)
+    fields: Texts = dataclasses.field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -314,29 +315,17 @@ class ObjectStore:
     def restore(self, *, version: int, database: Database) -> None:
         """Go on after `version`; the history before it is gone."""
         self.version = max(self.version, version)
-        self._compacted = self.version
         self._database = database
-        for collection in self._collections.values():
-            collection.log.compact(self.version)
+        self.compact()
 
     def put(
-        self,
-        collection: Collection,
-        key: str,
-        obj: JsonObject,
-        *,
-        fields: Mapping[str, str] = _NOTHING,
+        self, collection: Collection, key: str, obj: JsonObject, *, fields: Texts = _NOTHING
     ) -> StoredObject:
         """Write an object, stamped with a new version (in `obj` too)."""
         return self._change(collection, self._stamp(key, obj, fields), deleted=False)
 
     def delete(
-        self,
-        collection: Collection,
-        key: str,
-        obj: JsonObject,
-        *,
-        fields: Mapping[str, str] = _NOTHING,
+        self, collection: Collection, key: str, obj: JsonObject, *, fields: Texts = _NOTHING
     ) -> StoredObject:
         """Remove an object; `obj` is its last state, stamped with the version of the removal."""
         return self._change(collection, self._stamp(key, obj, fields), deleted=True)
@@ -357,7 +346,7 @@ class ObjectStore:
             collection.log.compact(self.version)
         self._compacted = self.version
 
-    def _stamp(self, key: str, obj: JsonObject, fields: Mapping[str, str]) -> StoredObject:
+    def _stamp(self, key: str, obj: JsonObject, fields: Texts) -> StoredObject:
         if self._database is not None:
             self._database.check()
         self.version += 1

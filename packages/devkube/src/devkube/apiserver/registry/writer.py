@@ -81,7 +81,7 @@ class ObjectWriter:
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        self._admit(call, AdmissionOperation.CREATE, obj, None)
+        self._consult(self.admission, call, AdmissionOperation.CREATE, obj, None)
         strategy = call.resource.strategy
         self._begin(call, obj)
         strategy.prepare_create(obj, call.served)
@@ -109,7 +109,7 @@ class ObjectWriter:
         self._check_version(call, new, old)
         errors = _deletion_is_fixed(new, old)
         self._keep_metadata(new, old)
-        self._admit(call, AdmissionOperation.UPDATE, new, old)
+        self._consult(self.admission, call, AdmissionOperation.UPDATE, new, old)
         strategy = call.resource.strategy
         strategy.prepare_update(new, old, call.served)
         strategy.default(new, call.served)
@@ -136,7 +136,7 @@ class ObjectWriter:
             merged["status"] = new["status"]
         else:
             merged.pop("status", None)
-        self._admit(call, AdmissionOperation.UPDATE, merged, old)
+        self._consult(self.admission, call, AdmissionOperation.UPDATE, merged, old)
         self._refuse(call, merged, call.resource.strategy.validate(merged, call.served))
         if not owned:
             self.tracker.updated(call, merged, old)
@@ -164,7 +164,7 @@ class ObjectWriter:
 
     def admit_deletion(self, call: Call, obj: JsonObject) -> None:
         """Ask the plugins whether an object may go."""
-        self._admit(call, AdmissionOperation.DELETE, obj, obj)
+        self._consult(self.admission, call, AdmissionOperation.DELETE, obj, obj)
 
     def _begin(self, call: Call, obj: JsonObject) -> None:
         metadata = obj["metadata"]
@@ -184,11 +184,6 @@ class ObjectWriter:
                 break
             name = self.stamps.name(prefix)
         return name
-
-    def _admit(
-        self, call: Call, operation: AdmissionOperation, obj: JsonObject, old: JsonObject | None
-    ) -> None:
-        self._consult(self.admission, call, operation, obj, old)
 
     def _consult(
         self,

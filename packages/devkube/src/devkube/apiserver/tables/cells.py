@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from devkube.apiserver.registry.resources import dig
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 
@@ -52,16 +53,9 @@ def _two(first: int, unit: str, second: int, small: str) -> str:
     return f"{first}{unit}{second}{small}" if second else f"{first}{unit}"
 
 
-def get(obj: Any, *path: str | int, default: Any = None) -> Any:
+def get(obj: Any, *path: str, default: Any = None) -> Any:
     """Return what lies at a path, or a default."""
-    for key in path:
-        if isinstance(key, int):
-            obj = obj[key] if isinstance(obj, list) and len(obj) > key else None
-        else:
-            obj = obj.get(key) if isinstance(obj, dict) else None
-        if obj is None:
-            return default
-    return obj
+    return dig(obj, path, default)
 
 
 def created(obj: JsonObject, now: dt.datetime) -> str:
