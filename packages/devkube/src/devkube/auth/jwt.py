@@ -19,6 +19,7 @@ from jwt.algorithms import ECAlgorithm
 
 from devkube.datadir import DamagedFile
 from kubeloop.objects.meta import JsonObject
+from kubeloop.webhook.certificates import key_pem, new_key
 
 _ALGORITHM = "ES256"
 _REMEMBERED = 1024
@@ -46,7 +47,7 @@ class SigningKey:
     @classmethod
     def create(cls) -> SigningKey:
         """Make a new key."""
-        return cls(ec.generate_private_key(ec.SECP256R1()))
+        return cls(new_key())
 
     @classmethod
     def kept_in(cls, directory: Path) -> SigningKey:
@@ -61,7 +62,7 @@ class SigningKey:
         directory.mkdir(parents=True, exist_ok=True)
         draft = directory / "sa.key.new"
         draft.touch(mode=0o600)
-        draft.write_bytes(made._pem())
+        draft.write_bytes(key_pem(made._key))
         draft.rename(path)
         return made
 
@@ -95,13 +96,6 @@ class SigningKey:
         """Return the JSON Web Key Set with which others check tokens."""
         shown = ECAlgorithm.to_jwk(self._public, as_dict=True)
         return {"keys": [{"use": "sig", "kid": self.id, "alg": _ALGORITHM, **shown}]}
-
-    def _pem(self) -> bytes:
-        return self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
 
 
 def peek(token: str) -> Any:

@@ -40,24 +40,23 @@ def renewed(
     """Return what the Secret is to hold; `found` itself if it may stay."""
     state = _read(found, now) if found is not None else None
     if found is None or state is None:
-        key = _new_key()
-        authority = _certificate(key, now, lifetimes.authority)
+        key = new_key()
+        authority = _authority(key, now, lifetimes)
         certificate, own_key = _issue(authority, key, hosts, now, lifetimes)
-        return CertificateSet(_pem(authority), _key_pem(key), certificate, own_key)
+        return CertificateSet(pem(authority), key_pem(key), certificate, own_key)
     authorities, key, serving = state
     newest = authorities[-1]
     if serving is None or not set(hosts) <= set(_names(serving)):
         certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
         return dataclasses.replace(found, certificate=certificate, key=own_key)
     if _is_old(newest, now):
-        key = _new_key()
-        made = _certificate(key, now, lifetimes.authority)
-        trusted = b"".join(map(_pem, [*authorities, made]))
-        return dataclasses.replace(found, authorities=trusted, authority_key=_key_pem(key))
+        key = new_key()
+        trusted = b"".join(map(pem, [*authorities, _authority(key, now, lifetimes)]))
+        return dataclasses.replace(found, authorities=trusted, authority_key=key_pem(key))
     is_settled = newest.not_valid_before_utc + _BACKDATE + lifetimes.settle <= now
     if is_settled and (_is_old(serving, now) or not _signed(serving, newest)):
         certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
-        trusted = b"".join(map(_pem, authorities))  # without those that have expired
+        trusted = b"".join(map(pem, authorities))  # without those that have expired
         return CertificateSet(trusted, found.authority_key, certificate, own_key)
     return found
 
@@ -104,6 +103,14 @@ def _names(certificate: x509.Certificate) -> list[str]:
     return [str(name.value) for name in names]
 
 
+def _authority(
+    key: ec.EllipticCurvePrivateKey, now: dt.datetime, lifetimes: Lifetimes
+) -> x509.Certificate:
+    # Its name has its time: two of them in one bundle must not be taken for each other.
+    name = f"kubeloop webhook authority {now:%Y-%m-%dT%H:%M:%S}"
+    return make_certificate(key, now, lifetimes.authority, name=name)
+
+
 def _issue(
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
@@ -111,26 +118,29 @@ def _issue(
     now: dt.datetime,
     lifetimes: Lifetimes,
 ) -> tuple[bytes, bytes]:
-    key = _new_key()
+    key, issuer = new_key(), (authority, authority_key)
     life = min(lifetimes.serving, authority.not_valid_after_utc - now)
-    made = _certificate(key, now, life, issuer=authority, issuer_key=authority_key, hosts=hosts)
-    return _pem(made), _key_pem(key)
+    made = make_certificate(key, now, life, name=hosts[0][:64], hosts=hosts, issuer=issuer)
+    return pem(made), key_pem(key)
 
 
-def _certificate(
+def make_certificate(
     key: ec.EllipticCurvePrivateKey,
     now: dt.datetime,
     life: dt.timedelta,
     *,
-    issuer: x509.Certificate | None = None,
-    issuer_key: ec.EllipticCurvePrivateKey | None = None,
+    name: str,
+    groups: Sequence[str] = (),
     hosts: Sequence[str] = (),
+    issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
 ) -> x509.Certificate:
-    """Make a certificate; without an issuer it is an authority, which signs itself."""
-    # An authority's name has its time: two of them in one bundle must not be taken for each other.
-    common = hosts[0][:64] if hosts else f"kubeloop webhook authority {now:%Y-%m-%dT%H:%M:%S}"
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-    signing_key = issuer_key or key
+    """Make the certificate of a server with `hosts`, or of a client with a name and groups.
+
+    Without an issuer it is an authority, which signs itself.
+    """
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    subject = x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer, signing_key = (issuer[0].subject, issuer[1]) if issuer else (subject, key)
     unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     usage = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
     usage |= {"digital_signature": True, "key_cert_sign": not issuer, "crl_sign": not issuer}
@@ -138,7 +148,7 @@ def _certificate(
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(issuer.subject if issuer else subject)
+        .issuer_name(signer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATE)
@@ -149,9 +159,11 @@ def _certificate(
         .add_extension(x509.KeyUsage(**usage), critical=True)
     )
     if issuer:
-        server, names = ExtendedKeyUsageOID.SERVER_AUTH, [_general_name(host) for host in hosts]
-        builder = builder.add_extension(x509.ExtendedKeyUsage([server]), critical=False)
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        purpose = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    if hosts:
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
     return builder.sign(signing_key, hashes.SHA256())
 
 
@@ -162,7 +174,8 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _new_key() -> ec.EllipticCurvePrivateKey:
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Make a private key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -172,11 +185,13 @@ def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate's PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a key's PEM, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
