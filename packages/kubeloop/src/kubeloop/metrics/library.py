@@ -17,7 +17,7 @@ import contextlib
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kubeloop.metrics.text import Histogram, MetricFamily, MetricKind
 
@@ -37,96 +37,51 @@ class _Metric(NamedTuple):
     by: str = ""
 
 
-_QUEUES = (
-    _Metric("gauge", "workqueue_depth", "items", "Items that are ready to be taken."),
-    _Metric("counter", "workqueue_adds_total", "adds", "Items that were added."),
-    _Metric("counter", "workqueue_retries_total", "retries", "Delayed and rate-limited adds."),
-    _Metric(
-        "histogram", "workqueue_queue_duration_seconds", "waits", "Seconds that items were ready."
-    ),
-    _Metric(
-        "histogram",
-        "workqueue_work_duration_seconds",
-        "works",
-        "Seconds that items were worked on.",
-    ),
-    _Metric(
-        "gauge",
-        "workqueue_unfinished_work_seconds",
-        "unfinished",
-        "Age of the running items, summed.",
-    ),
-    _Metric(
-        "gauge",
-        "workqueue_longest_running_processor_seconds",
-        "longest",
-        "Age of the oldest running item.",
-    ),
-)
-_CONTROLLERS = (
-    _Metric(
-        "counter",
-        "controller_runtime_reconcile_total",
-        "outcomes",
-        "Reconciles, by how they ended.",
-        "result",
-    ),
-    _Metric(
-        "histogram",
-        "controller_runtime_reconcile_time_seconds",
-        "seconds",
-        "Duration of reconciles.",
-    ),
-    _Metric(
-        "gauge", "controller_runtime_active_workers", "workers", "Workers that are reconciling."
-    ),
-)
-_WEBHOOKS = (
-    _Metric("counter", "controller_runtime_webhook_requests_total", "codes", "Reviews.", "code"),
-    _Metric("histogram", "controller_runtime_webhook_latency_seconds", "seconds", "Duration."),
-)
-_INFORMERS = (
-    _Metric("histogram", "reflector_list_duration_seconds", "lists", "Duration of complete lists."),
-    _Metric("counter", "reflector_watches_total", "watches", "Watches that the server accepted."),
-    _Metric("counter", "reflector_watches_ended_total", "ended", "Ends of watches.", "reason"),
-    _Metric("gauge", "reflector_watch_doubted", "doubted", "1 while the store may be behind."),
-    _Metric("counter", "reflector_backoff_seconds_total", "backoff", "Seconds of backoff."),
-    _Metric("gauge", "reflector_last_resource_version", "version", "resourceVersion of the store."),
-    _Metric("gauge", "informer_objects", "objects", "Objects in the store."),
-    _Metric("gauge", "informer_queued_changes", "waiting", "Changes that wait to be applied."),
-    _Metric("counter", "informer_applied_changes_total", "changes", "Changes that were applied."),
-    _Metric(
-        "counter",
-        "informer_apply_errors_total",
-        "apply_errors",
-        "Entries that could not be applied.",
-    ),
-    _Metric(
-        "counter", "informer_rejected_objects_total", "rejections", "Objects dropped.", "reason"
-    ),
-    _Metric("gauge", "informer_handler_pending", "backlog", "Notifications that wait.", "handler"),
-    _Metric(
-        "counter",
-        "informer_handler_notifications_total",
-        "notifications",
-        "Notifications that a handler took.",
-        "handler",
-    ),
-    _Metric(
-        "counter",
-        "informer_handler_seconds_total",
-        "handler_seconds",
-        "Seconds that a handler ran.",
-        "handler",
-    ),
-    _Metric(
-        "counter",
-        "informer_handler_errors_total",
-        "handler_errors",
-        "Exceptions of a handler.",
-        "handler",
-    ),
-)
+def _table(text: str) -> tuple[_Metric, ...]:
+    """Read rows of kind, name, attribute and help; a second label follows its attribute in brackets."""
+    found = []
+    for row in text.strip().splitlines():
+        kind, name, counted, about = row.split(maxsplit=3)
+        attribute, _, by = counted.removesuffix("]").partition("[")
+        found.append(_Metric(cast("MetricKind", kind), name, attribute, about, by))
+    return tuple(found)
+
+
+_QUEUES = _table("""
+gauge     workqueue_depth                             items      Items that are ready to be taken.
+counter   workqueue_adds_total                        adds       Items that were added.
+counter   workqueue_retries_total                     retries    Delayed and rate-limited adds.
+histogram workqueue_queue_duration_seconds            waits      Seconds that items were ready.
+histogram workqueue_work_duration_seconds             works      Seconds that items were worked on.
+gauge     workqueue_unfinished_work_seconds           unfinished Age of the running items, summed.
+gauge     workqueue_longest_running_processor_seconds longest    Age of the oldest running item.
+""")
+_CONTROLLERS = _table("""
+counter   controller_runtime_reconcile_total        outcomes[result] Reconciles, by how they ended.
+histogram controller_runtime_reconcile_time_seconds seconds          Duration of reconciles.
+gauge     controller_runtime_active_workers         workers          Workers that are reconciling.
+""")
+_WEBHOOKS = _table("""
+counter   controller_runtime_webhook_requests_total  codes[code] Reviews.
+histogram controller_runtime_webhook_latency_seconds seconds     Duration.
+""")
+_INFORMERS = _table("""
+histogram reflector_list_duration_seconds      lists                    Duration of complete lists.
+counter   reflector_watches_total              watches                  Watches that the server accepted.
+counter   reflector_watches_ended_total        ended[reason]            Ends of watches.
+gauge     reflector_watch_doubted              doubted                  1 while the store may be behind.
+counter   reflector_backoff_seconds_total      backoff                  Seconds of backoff.
+gauge     reflector_last_resource_version      version                  resourceVersion of the store.
+gauge     informer_objects                     objects                  Objects in the store.
+gauge     informer_queued_changes              waiting                  Changes that wait to be applied.
+counter   informer_applied_changes_total       changes                  Changes that were applied.
+counter   informer_apply_errors_total          apply_errors             Entries that could not be applied.
+counter   informer_rejected_objects_total      rejections[reason]       Objects dropped.
+gauge     informer_handler_pending             backlog[handler]         Notifications that wait.
+counter   informer_handler_notifications_total notifications[handler]   Notifications that a handler took.
+counter   informer_handler_seconds_total       handler_seconds[handler] Seconds that a handler ran.
+counter   informer_handler_errors_total        handler_errors[handler]  Exceptions of a handler.
+""")
 
 
 class LibraryMetrics:
