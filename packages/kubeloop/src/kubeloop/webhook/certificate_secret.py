@@ -81,37 +81,31 @@ async def renewed_apart(order: RenewalOrder) -> CertificateSet:
     return msgspec.json.decode(made, type=CertificateSet)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class CertificateSecret:
     """A Secret with an authority and the certificate that it signs.
 
     `renew` returns what it is to hold, for what it holds; `may_create` is for programs that may create Secrets.
     """
 
-    def __init__(
-        self,
-        secrets: Resource[JsonObject],
-        name: str,
-        renew: Callable[[CertificateSet | None], Awaitable[CertificateSet]],
-        *,
-        may_create: bool = True,
-    ) -> None:
-        self._secrets = secrets
-        self._name = name
-        self._renew = renew
-        self._may_create = may_create
+    secrets: Resource[JsonObject]
+    name: str
+    renew: Callable[[CertificateSet | None], Awaitable[CertificateSet]]
+    _: dataclasses.KW_ONLY
+    may_create: bool = True
 
     async def current(self) -> CertificateSet:
         """Renew what must be renewed, and return what the Secret holds. Raises `KubeError`."""
         for _ in range(10):
             try:
-                secret = await self._secrets.get(self._name)
+                secret = await self.secrets.get(self.name)
             except NotFound:
-                if not self._may_create:
+                if not self.may_create:
                     raise
                 secret = {}
             values = (_field(secret, field) for field in _FIELDS)
             found = CertificateSet(*values) if secret else None
-            wanted = await self._renew(found)
+            wanted = await self.renew(found)
             if wanted == found:
                 return wanted
             made = (wanted.authorities, wanted.authority_key, wanted.certificate, wanted.key)
@@ -119,15 +113,15 @@ class CertificateSecret:
                 field: base64.b64encode(value).decode()
                 for field, value in zip(_FIELDS, made, strict=True)
             }
-            metadata = secret.get("metadata") or {"name": self._name}
+            metadata = secret.get("metadata") or {"name": self.name}
             stored = {"type": "kubernetes.io/tls"} | secret | {"metadata": metadata, "data": data}
             try:
-                await (self._secrets.replace if secret else self._secrets.create)(stored)
+                await (self.secrets.replace if secret else self.secrets.create)(stored)
             except (Conflict, NotFound):
                 continue  # another replica was faster: take what it made
-            _log.info("certificates renewed in Secret %s", self._name)
+            _log.info("certificates renewed in Secret %s", self.name)
             return wanted
-        raise ConfigError(f"Secret {self._name} is changed by another program again and again")
+        raise ConfigError(f"Secret {self.name} is changed by another program again and again")
 
 
 def _field(secret: JsonObject, name: str) -> bytes:

@@ -20,7 +20,7 @@ import os
 import shutil
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -75,30 +75,22 @@ def stdin_is_terminal() -> bool:
         return False
 
 
+@dataclass(frozen=True, eq=False)
 class ExecPlugin:
     """One plugin, ready to be run. Runs are independent of each other and keep no state."""
 
-    def __init__(
-        self,
-        spec: ExecSpec,
-        *,
-        environ: Mapping[str, str],
-        clock: Clock,
-        cluster: Callable[[], ClusterInfo] | None = None,
-        has_terminal: Callable[[], bool] = stdin_is_terminal,
-        timeout: float = 60.0,
-    ) -> None:
-        self._spec = spec
-        self._environ = environ
-        self._clock = clock
-        self._cluster = cluster
-        self._has_terminal = has_terminal
-        self._timeout = timeout
+    spec: ExecSpec
+    _: KW_ONLY
+    environ: Mapping[str, str] = field(repr=False)
+    clock: Clock
+    cluster: Callable[[], ClusterInfo] | None = None
+    has_terminal: Callable[[], bool] = stdin_is_terminal
+    timeout: float = 60.0
 
     @property
     def origin(self) -> str:
         """The setting that names this plugin, for errors."""
-        return self._spec.origin
+        return self.spec.origin
 
     async def run(self) -> PluginCredential:
         """Run it once and return what it gives. Raises `CredentialError`.
@@ -107,23 +99,23 @@ class ExecPlugin:
         """
         interactive = self._interactive()
         process = await self._started(interactive=interactive)
-        limit = _INTERACTIVE_TIMEOUT if interactive else self._timeout
+        limit = _INTERACTIVE_TIMEOUT if interactive else self.timeout
         output = await self._finish(process, limit=limit, group=not interactive)
         return exec_credential.parse(
             output,
-            api_version=self._spec.api_version,
-            origin=f"{self._spec.origin} ({self._spec.command})",
-            now=self._clock.now(),
+            api_version=self.spec.api_version,
+            origin=f"{self.spec.origin} ({self.spec.command})",
+            now=self.clock.now(),
         )
 
     def _interactive(self) -> bool:
-        match self._spec.interactive_mode:
+        match self.spec.interactive_mode:
             case InteractiveMode.NEVER:
                 return False
             case InteractiveMode.IF_AVAILABLE:
-                return self._has_terminal()
+                return self.has_terminal()
             case InteractiveMode.ALWAYS:
-                if not self._has_terminal():
+                if not self.has_terminal():
                     raise self._error(
                         "interactiveMode is Always and standard input is not a terminal; run this"
                         " in a terminal, or use a plugin that can log in without one"
@@ -152,7 +144,7 @@ class ExecPlugin:
         try:
             return await asyncio.create_subprocess_exec(
                 command,
-                *self._spec.args,
+                *self.spec.args,
                 stdin=None if interactive else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 # An interactive plugin asks its questions on standard error.
@@ -168,8 +160,8 @@ class ExecPlugin:
             raise self._error(f"{command} cannot be started: {error}") from error
 
     def _locate(self) -> str:
-        command = self._spec.command
-        found = shutil.which(command, path=self._environ.get("PATH", os.defpath))
+        command = self.spec.command
+        found = shutil.which(command, path=self.environ.get("PATH", os.defpath))
         if found is not None:
             return found
         if os.sep in command:
@@ -182,16 +174,16 @@ class ExecPlugin:
         )
 
     def _hint(self) -> str:
-        hint = _printable(self._spec.install_hint)
+        hint = _printable(self.spec.install_hint)
         return f". Its installHint says: {hint}" if hint else ""
 
     def _environment(self, *, interactive: bool) -> dict[str, str]:
         info = exec_credential.request(
-            api_version=self._spec.api_version,
+            api_version=self.spec.api_version,
             interactive=interactive,
-            cluster=self._cluster() if self._cluster else None,
+            cluster=self.cluster() if self.cluster else None,
         )
-        return {**self._environ, **self._spec.env, "KUBERNETES_EXEC_INFO": info}
+        return {**self.environ, **self.spec.env, "KUBERNETES_EXEC_INFO": info}
 
     async def _finish(
         self, process: asyncio.subprocess.Process, *, limit: float, group: bool
@@ -218,7 +210,7 @@ class ExecPlugin:
         return output
 
     def _error(self, message: str) -> CredentialError:
-        return CredentialError(f"{self._spec.origin} ({self._spec.command}): {message}")
+        return CredentialError(f"{self.spec.origin} ({self.spec.command}): {message}")
 
 
 async def _collect(process: asyncio.subprocess.Process, errors: bytearray) -> bytes:
@@ -304,7 +296,7 @@ class PluginIdentity:
 
     def __init__(self, plugin: Plugin, *, clock: Clock) -> None:
         self._plugin = plugin
-        self._clock = clock
+        self.clock = clock
         self._flight = SingleFlight(self._renew)
         self._credential: PluginCredential | None = None
         self._headers: Mapping[str, str] = {}
@@ -328,7 +320,7 @@ class PluginIdentity:
         credential = self._credential
         if credential is None:
             return await self._flight.run()
-        if self._renew_at is None or self._clock.now() < self._renew_at:
+        if self._renew_at is None or self.clock.now() < self._renew_at:
             return credential
         try:
             return await self._flight.run()
@@ -339,7 +331,7 @@ class PluginIdentity:
         self, credential: PluginCredential, error: CredentialError
     ) -> PluginCredential:
         """Keep a credential that could not be renewed, while it is still valid."""
-        now = self._clock.now()
+        now = self.clock.now()
         if (
             credential is not self._credential
             or not credential.expires
@@ -365,5 +357,5 @@ class PluginIdentity:
         """Return when to renew: half a minute early, or a tenth of a short life."""
         if credential.expires is None:
             return None
-        life = credential.expires - self._clock.now()
+        life = credential.expires - self.clock.now()
         return credential.expires - min(_LEEWAY, life / 10)
