@@ -24,6 +24,7 @@ from kubeloop.client.resource import Resource
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
+from kubeloop.informer.shared_informer import SharedInformer
 from kubeloop.objects.conditions import Condition, with_condition
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, PartialObjectMetadata
@@ -82,8 +83,8 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
         return self.metadata.deletion_timestamp is not None
 
 
-class RootCaConfigMap(msgspec.Struct, frozen=True, gc=False):
-    """A ConfigMap."""
+class KeptObject(msgspec.Struct, frozen=True, gc=False):
+    """An object that is kept in every namespace."""
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
@@ -239,80 +240,63 @@ def make(shared: SharedInformers) -> ControllerSpec:
     return part
 
 
-class ServiceAccounts:
-    """Makes the account that pods have unless they name another."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectEverywhere:
+    """Keeps an object in every namespace: made if it is missing, repaired if its data was changed."""
 
-    def __init__(self, shared: SharedInformers) -> None:
-        self._namespaces = shared.informer(NAMESPACES, Namespace)
-        self._accounts = shared.informer(SERVICE_ACCOUNTS, PartialObjectMetadata)
-        self._writer = shared.resource(SERVICE_ACCOUNTS)
-
-    async def __call__(self, request: Request) -> None:
-        """Make it if it is missing."""
-        namespace = self._namespaces.lister.find("", request.name)
-        if namespace is None or namespace.is_ending:
-            return
-        if self._accounts.lister.find(request.name, "default") is None:
-            metadata = {"name": "default", "namespace": request.name}
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-            await _apply(self._writer, account)
-
-
-class RootCertificates:
-    """Publishes the server's certificate authority in every namespace."""
-
-    def __init__(self, shared: SharedInformers, certificate: str) -> None:
-        self._certificate = certificate
-        self._namespaces = shared.informer(NAMESPACES, Namespace)
-        self.maps = shared.factory.informer(
-            CONFIG_MAPS, RootCaConfigMap, field_selector=f"metadata.name={ROOT_CA}"
-        )
-        self._writer = shared.resource(CONFIG_MAPS)
+    namespaces: SharedInformer[Namespace]
+    present: SharedInformer[KeptObject]
+    resource: Resource[JsonObject]
+    document: JsonObject
 
     async def __call__(self, request: Request) -> None:
-        """Create it if it is missing; repair it if it was changed."""
-        namespace = self._namespaces.lister.find("", request.name)
+        """Make or repair it, unless the namespace is ending."""
+        namespace = self.namespaces.lister.find("", request.name)
         if namespace is None or namespace.is_ending:
             return
-        present = self.maps.lister.find(request.name, ROOT_CA)
-        if present is None or (present.data or {}).get("ca.crt") != self._certificate:
-            document = {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {
-                    "name": ROOT_CA,
-                    "namespace": request.name,
-                    "annotations": {_NOTE: _DESCRIPTION},
-                },
-                "data": {"ca.crt": self._certificate},
-            }
-            await _apply(self._writer, document)
+        metadata, data = self.document["metadata"], self.document.get("data") or {}
+        found = self.present.lister.find(request.name, metadata["name"])
+        if found is not None and data.items() <= (found.data or {}).items():
+            return
+        document = {**self.document, "metadata": {**metadata, "namespace": request.name}}
+        try:
+            await self.resource.apply(document, field_manager=NAME, force=True)
+        except ApiError as error:
+            if not is_namespace_ending(error):
+                raise
 
 
-async def _apply(resource: Resource[JsonObject], document: JsonObject) -> None:
-    try:
-        await resource.apply(document, field_manager=NAME, force=True)
-    except ApiError as error:
-        if not is_namespace_ending(error):
-            raise
+def _everywhere(
+    shared: SharedInformers,
+    name: str,
+    present: SharedInformer[KeptObject],
+    resource: Resource[JsonObject],
+    document: JsonObject,
+) -> ControllerSpec:
+    namespaces = shared.informer(NAMESPACES, Namespace)
+    part = ControllerSpec.of(name, ObjectEverywhere(namespaces, present, resource, document))
+    part.controller.watch(namespaces)
+    part.controller.watch(present, mapping=map_func(_to_namespace))
+    return part
 
 
 def make_accounts(shared: SharedInformers) -> ControllerSpec:
-    """Return the controller of ServiceAccounts."""
-    part = ControllerSpec.of("serviceaccount", ServiceAccounts(shared))
-    part.controller.watch(shared.informer(NAMESPACES, Namespace))
-    accounts = shared.informer(SERVICE_ACCOUNTS, PartialObjectMetadata)
-    part.controller.watch(accounts, mapping=map_func(_to_namespace))
-    return part
+    """Return the controller of the accounts that pods have unless they name others."""
+    accounts = shared.informer(SERVICE_ACCOUNTS, KeptObject)
+    resource = shared.resource(SERVICE_ACCOUNTS)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    return _everywhere(shared, "serviceaccount", accounts, resource, account)
 
 
 def make_certificates(shared: SharedInformers, certificate: str) -> ControllerSpec:
-    """Return the controller of root certificates."""
-    reconciler = RootCertificates(shared, certificate)
-    part = ControllerSpec.of("root-ca", reconciler)
-    part.controller.watch(shared.informer(NAMESPACES, Namespace))
-    part.controller.watch(reconciler.maps, mapping=map_func(_to_namespace))
-    return part
+    """Return the controller that publishes the server's certificate authority."""
+    maps = shared.factory.informer(
+        CONFIG_MAPS, KeptObject, field_selector=f"metadata.name={ROOT_CA}"
+    )
+    metadata = {"name": ROOT_CA, "annotations": {_NOTE: _DESCRIPTION}}
+    published = {"metadata": metadata, "data": {"ca.crt": certificate}}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", **published}
+    return _everywhere(shared, "root-ca", maps, shared.resource(CONFIG_MAPS), document)
 
 
 def _to_namespace(obj: Any) -> list[Request]:
