@@ -11,18 +11,7 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from devkube.controllers.objects import (
-    DEPLOYMENTS,
-    PODS,
-    REPLICA_SETS,
-    REVISIONS,
-    STATEFUL_SETS,
-    ControllerRevision,
-    Deployment,
-    ReplicaSet,
-    SlimPod,
-    StatefulSet,
-)
+from devkube.controllers import objects
 from devkube.controllers.pod_control import controller_index
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
@@ -62,12 +51,12 @@ class SharedInformers:
         self.factory = SharedInformerFactory(client, options=ReflectorOptions(backoff=_COMES_BACK))
         self.recorders: dict[str, EventRecorder] = {}
         self.informers: dict[GroupVersionResource, SharedInformer[Any]] = {}
-        self.pods = self.informer(PODS, SlimPod)
+        self.pods = self.informer(objects.PODS, objects.SlimPod)
         self.pods.add_indexers({BY_CONTROLLER: controller_index, BY_NODE: _node})
-        self.deployments = self.informer(DEPLOYMENTS, Deployment)
-        self.replica_sets = self.informer(REPLICA_SETS, ReplicaSet)
-        self.stateful_sets = self.informer(STATEFUL_SETS, StatefulSet)
-        self.revisions = self.informer(REVISIONS, ControllerRevision)
+        self.deployments = self.informer(objects.DEPLOYMENTS, objects.Deployment)
+        self.replica_sets = self.informer(objects.REPLICA_SETS, objects.ReplicaSet)
+        self.stateful_sets = self.informer(objects.STATEFUL_SETS, objects.StatefulSet)
+        self.revisions = self.informer(objects.REVISIONS, objects.ControllerRevision)
         for owned in (self.replica_sets, self.revisions):
             owned.add_indexers({BY_CONTROLLER: controller_index})
 
@@ -90,7 +79,7 @@ class SharedInformers:
         return self.client.resource(resource)
 
 
-def _node(pod: SlimPod) -> list[str]:
+def _node(pod: objects.SlimPod) -> list[str]:
     return [pod.spec.node_name]
 
 

@@ -21,8 +21,6 @@ from devkube.controllers.objects import (
     Deployment,
     ReplicaSet,
     SlimPod,
-    status_patch,
-    write_status,
 )
 from devkube.controllers.pod_control import (
     claim_owned,
@@ -30,6 +28,7 @@ from devkube.controllers.pod_control import (
     note_write,
     orphans_of,
     owners_of,
+    report_status,
 )
 from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.client.request import Preconditions
@@ -161,10 +160,7 @@ class DeploymentReconciler:
                     meta.name, MergePatch(document), namespace=meta.namespace
                 )
                 note_write(self.guard, deployment, DEPLOYMENTS, written)
-        if patch := status_patch(deployment.status, step.status):
-            stored = await write_status(self._deployments, deployment, patch)
-            if stored is not None:
-                note_write(self.guard, deployment, DEPLOYMENTS, stored)
+        await report_status(self.guard, self._deployments, deployment, step.status)
 
     def _report(self, deployment: Deployment, message: str) -> None:
         self._events.normal(deployment, "ScalingReplicaSet", message, gvk=DEPLOYMENT)

@@ -18,12 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeloop.client.errors import NotFound
-from kubeloop.client.resource import Resource
 from kubeloop.objects.core import Pod, PodSpec
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, OwnerReference
-from kubeloop.objects.patches import MergePatch, create_merge_patch
+from kubeloop.objects.meta import JsonObject, ObjectMeta, OwnerReference
+from kubeloop.objects.patches import create_merge_patch
 from kubeloop.objects.times import parse_time
 
 PODS = GroupVersionResource("", "v1", "pods")
@@ -331,18 +329,3 @@ def status_patch(old: S, new: S, *, always: tuple[str, ...] = ()) -> JsonObject:
     if patch or not before:
         patch.update({name: after.get(name, 0) for name in always})
     return patch
-
-
-async def write_status(
-    resource: Resource[JsonObject], obj: Any, patch: JsonObject
-) -> JsonObject | None:
-    """Patch an object's status, if it is still the same object; None if it is gone."""
-    document = {"metadata": {"uid": STRUCT_ACCESS.uid(obj)}, "status": patch}
-    try:
-        return await resource.subresource("status").patch(
-            STRUCT_ACCESS.name(obj),
-            MergePatch(document),
-            namespace=STRUCT_ACCESS.namespace(obj),
-        )
-    except NotFound:
-        return None

@@ -21,7 +21,7 @@ from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, OwnerReference
 from kubeloop.objects.owners import controller_of, is_of_kind, owner_reference
-from kubeloop.objects.patches import StrategicMergePatch
+from kubeloop.objects.patches import MergePatch, StrategicMergePatch
 from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
@@ -158,6 +158,23 @@ def note_write(
     meta = owner.metadata
     version = written["metadata"]["resourceVersion"]
     guard.wrote(Request(meta.namespace, meta.name), meta.uid, resource, version)
+
+
+async def report_status(
+    guard: ConsistencyGuard,
+    resource: Resource[JsonObject],
+    owner: Any,
+    status: msgspec.Struct,
+    always: tuple[str, ...] = (),
+) -> None:
+    """Write what is new in a status, if the object is still the same."""
+    meta, patch = owner.metadata, objects.status_patch(owner.status, status, always=always)
+    if patch:
+        document = MergePatch({"metadata": {"uid": meta.uid}, "status": patch})
+        part = resource.subresource("status")
+        with contextlib.suppress(NotFound):
+            written = await part.patch(meta.name, document, namespace=meta.namespace)
+            note_write(guard, owner, resource.gvr, written)
 
 
 def owners_of(

@@ -22,15 +22,13 @@ from devkube.controllers.objects import (
     WorkloadCondition,
     is_available,
     next_availability,
-    status_patch,
-    write_status,
 )
 from devkube.controllers.pod_control import (
     PodControl,
     claim_owned,
-    note_write,
     orphans_of,
     owners_of,
+    report_status,
     slow_start,
 )
 from kubeloop.client.errors import KubeError
@@ -203,22 +201,12 @@ class ReplicaSetReconciler:
             yield from self._shared.pods.store.by_index(BY_CONTROLLER, uid)
 
     async def _finish(
-        self,
-        replica_set: ReplicaSet,
-        active: list[SlimPod],
-        failure: KubeError | None,
+        self, replica_set: ReplicaSet, active: list[SlimPod], failure: KubeError | None
     ) -> Result | None:
         now = self._shared.clock.now()
-        status = count_status(
-            replica_set,
-            active,
-            failure=None if failure is None else str(failure),
-            now=now,
-        )
-        if patch := status_patch(replica_set.status, status, always=("replicas",)):
-            written = await write_status(self._sets, replica_set, patch)
-            if written is not None:
-                note_write(self.guard, replica_set, REPLICA_SETS, written)
+        text = None if failure is None else str(failure)
+        status = count_status(replica_set, active, failure=text, now=now)
+        await report_status(self.guard, self._sets, replica_set, status, always=("replicas",))
         if failure is not None:
             raise failure
         wait = next_availability(active, replica_set.spec.min_ready_seconds, now)

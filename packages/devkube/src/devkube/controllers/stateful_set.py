@@ -15,8 +15,6 @@ from devkube.controllers.objects import (
     SlimPod,
     StatefulSet,
     next_availability,
-    status_patch,
-    write_status,
 )
 from devkube.controllers.pod_control import (
     PodControl,
@@ -26,6 +24,7 @@ from devkube.controllers.pod_control import (
     note_write,
     orphans_of,
     owners_of,
+    report_status,
 )
 from devkube.controllers.stateful_set_plan import (
     ObservedStatefulSet,
@@ -47,6 +46,7 @@ from kubeloop.objects.patches import MergePatch
 
 NAME = "statefulset"
 _COMPONENT = "statefulset-controller"
+_ALWAYS = ("replicas", "availableReplicas")
 _WORDING = PodEventMessages(
     created="create Pod {pod} in StatefulSet {owner} successful",
     deleted="delete Pod {pod} in StatefulSet {owner} successful",
@@ -87,7 +87,7 @@ class StatefulSetReconciler:
         now = self._shared.clock.now()
         seen = ObservedStatefulSet(stateful_set=stateful_set, pods=pods, history=history, now=now)
         await self._carry_out(stateful_set, plan_stateful_set(seen))
-        await self._write_status(stateful_set, seen)
+        await report_status(self.guard, self._sets, stateful_set, count_status(seen), _ALWAYS)
         await self._forget(surplus(stateful_set, revisions, pods, history))
         wait = next_availability(pods, stateful_set.spec.min_ready_seconds, now)
         return Result(requeue_after=wait) if wait else None
@@ -145,14 +145,6 @@ class StatefulSetReconciler:
             # One that the cache still shows keeps its name, so its place is not free yet.
             if not tombstones.holds(uid, victim):
                 await self._control.delete(stateful_set, victim)
-
-    async def _write_status(self, stateful_set: StatefulSet, seen: ObservedStatefulSet) -> None:
-        always = ("replicas", "availableReplicas")
-        patch = status_patch(stateful_set.status, count_status(seen), always=always)
-        if patch:
-            written = await write_status(self._sets, stateful_set, patch)
-            if written is not None:
-                note_write(self.guard, stateful_set, STATEFUL_SETS, written)
 
     async def _forget(self, revisions: Iterable[ControllerRevision]) -> None:
         for revision in revisions:
