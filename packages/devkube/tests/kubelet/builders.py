@@ -94,12 +94,10 @@ class Objects(PodReferences):
         super().__init__("default", {})
         self._objects = content
 
-    def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
+    def content(self, kind: str, name: str, *, optional: bool) -> Mapping[str, bytes]:
         if name not in self._objects and not optional:
-            raise ConfigurationError(f'configmap "{name}" not found')
+            raise ConfigurationError(f'{kind.lower()} "{name}" not found')
         return self._objects.get(name, {})
-
-    secret = config_map
 
 
 def facts(**metadata: Any) -> DownwardContext:

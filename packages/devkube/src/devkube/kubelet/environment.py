@@ -9,18 +9,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from devkube.kubelet.pod_types import (
+    ContainerSpec,
+    EnvFromSource,
+    EnvVarSource,
+    KeySelector,
+    KubeletPod,
+    named_objects,
+)
 
-    from devkube.kubelet.pod_types import (
-        ContainerSpec,
-        EnvFromSource,
-        EnvVarSource,
-        KeySelector,
-        KubeletPod,
-    )
+if TYPE_CHECKING:
     from devkube.kubelet.volume_sources import PodReferences
 
 
@@ -122,18 +123,12 @@ def command(
 
 
 def _all_keys(source: EnvFromSource, objects: PodReferences) -> Iterator[tuple[str, str]]:
-    if source.config_map_ref is not None:
-        ref = source.config_map_ref
-        found = objects.config_map(ref.name, optional=bool(ref.optional))
-    elif source.secret_ref is not None:
-        ref = source.secret_ref
-        found = objects.secret(ref.name, optional=bool(ref.optional))
-    else:
-        return
-    for key, value in found.items():
-        name = source.prefix + key
-        if _NAME.match(name):
-            yield name, value.decode(errors="surrogateescape")
+    for kind, ref in named_objects(source.config_map_ref, source.secret_ref):
+        found = objects.content(kind, ref.name, optional=bool(ref.optional))
+        for key, value in found.items():
+            name = source.prefix + key
+            if _NAME.match(name):
+                yield name, value.decode(errors="surrogateescape")
 
 
 def _value(source: EnvVarSource, facts: DownwardContext, objects: PodReferences) -> str | None:
@@ -142,14 +137,9 @@ def _value(source: EnvVarSource, facts: DownwardContext, objects: PodReferences)
             return read_field(facts, source.field_ref.field_path)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-    if source.config_map_key_ref is not None:
-        ref = source.config_map_key_ref
-        found = objects.config_map(ref.name, optional=bool(ref.optional))
-        return _key(ref, found, objects.describe("ConfigMap", ref.name))
-    if source.secret_key_ref is not None:
-        ref = source.secret_key_ref
-        found = objects.secret(ref.name, optional=bool(ref.optional))
-        return _key(ref, found, objects.describe("Secret", ref.name))
+    for kind, ref in named_objects(source.config_map_key_ref, source.secret_key_ref):
+        found = objects.content(kind, ref.name, optional=bool(ref.optional))
+        return _key(ref, found, objects.describe(kind, ref.name))
     return None
 
 

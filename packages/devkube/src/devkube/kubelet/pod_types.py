@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TypeVar
+
 import msgspec
 
 from kubeloop.objects.core import (
@@ -20,6 +23,14 @@ from kubeloop.objects.owners import ObjectReference
 PODS = GroupVersionResource("", "v1", "pods")
 TERMINAL = ("Succeeded", "Failed")
 _MODE = 0o644
+R = TypeVar("R")
+
+
+def named_objects(config_map: R | None, secret: R | None) -> Iterator[tuple[str, R]]:
+    """Yield the kind of every object that is referred to, with the reference."""
+    for kind, reference in (("ConfigMap", config_map), ("Secret", secret)):
+        if reference is not None:
+            yield kind, reference
 
 
 class KeySelector(msgspec.Struct, frozen=True, gc=False):

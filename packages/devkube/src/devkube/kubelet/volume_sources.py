@@ -25,6 +25,7 @@ from devkube.kubelet.pod_types import (
     Projection,
     TokenProjection,
     Volume,
+    named_objects,
 )
 from kubeloop.aio.clock import Clock
 from kubeloop.client.client import Client
@@ -86,14 +87,12 @@ def _files(
     if part.downward_api is not None:
         chosen = part.downward_api.default_mode if mode is None else mode
         return _downward(part.downward_api, facts, chosen)
-    source = part.config_map or part.secret
-    if source is None:
-        return None
-    optional = bool(source.optional)
-    read = objects.config_map if part.config_map is not None else objects.secret
-    found = read(source.name, optional=optional)
-    chosen = source.default_mode if mode is None else mode
-    return _selected(found, source.items, chosen, optional=optional)
+    for kind, source in named_objects(part.config_map, part.secret):
+        optional = bool(source.optional)
+        found = objects.content(kind, source.name, optional=optional)
+        chosen = source.default_mode if mode is None else mode
+        return _selected(found, source.items, chosen, optional=optional)
+    return None
 
 
 def _selected(
@@ -173,19 +172,12 @@ class PodReferences:
     namespace: str
     informers: Mapping[tuple[str, str], SharedInformer[ConfigMap | Secret]]
 
-    def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return the content; nothing if it is missing and optional, else ConfigurationError."""
-        return self._content("ConfigMap", name, optional=optional)
-
-    def secret(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return a Secret's content."""
-        return self._content("Secret", name, optional=optional)
-
     def describe(self, kind: str, name: str) -> str:
         """Name an object in a message."""
         return f"{kind} {self.namespace}/{name}"
 
-    def _content(self, kind: str, name: str, *, optional: bool) -> Mapping[str, bytes]:
+    def content(self, kind: str, name: str, *, optional: bool) -> Mapping[str, bytes]:
+        """Return the content; nothing if it is missing and optional, else ConfigurationError."""
         informer = self.informers.get((kind, name))
         found = informer.lister.find(self.namespace, name) if informer is not None else None
         if found is not None:
@@ -243,26 +235,20 @@ def named_by(pod: KubeletPod) -> Iterator[tuple[str, str]]:
 
 def _in_container(container: ContainerSpec) -> Iterator[tuple[str, str]]:
     for source in container.env_from:
-        if source.config_map_ref is not None:
-            yield "ConfigMap", source.config_map_ref.name
-        if source.secret_ref is not None:
-            yield "Secret", source.secret_ref.name
-    for variable in container.env:
-        origin = variable.value_from
-        if origin is not None and origin.config_map_key_ref is not None:
-            yield "ConfigMap", origin.config_map_key_ref.name
-        if origin is not None and origin.secret_key_ref is not None:
-            yield "Secret", origin.secret_key_ref.name
+        for kind, whole in named_objects(source.config_map_ref, source.secret_ref):
+            yield kind, whole.name
+    for origin in (variable.value_from for variable in container.env):
+        if origin is not None:
+            for kind, key in named_objects(origin.config_map_key_ref, origin.secret_key_ref):
+                yield kind, key.name
 
 
 def _in_volume(volume: Volume) -> Iterator[tuple[str, str]]:
     parts: list[Volume | Projection] = [volume]
     parts += volume.projected.sources if volume.projected is not None else ()
-    for source in parts:
-        if source.config_map is not None:
-            yield "ConfigMap", source.config_map.name
-        if source.secret is not None:
-            yield "Secret", source.secret.name
+    for part in parts:
+        for kind, source in named_objects(part.config_map, part.secret):
+            yield kind, source.name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
