@@ -77,7 +77,7 @@ class CustomStrategy:
         rest = {name: value for name, value in obj.items() if name != "metadata"}
         if validator is not None:
             errors += validator.check(rest)
-        errors += repeats(rest, served.type, "")
+        errors += repeats(rest, served.type)
         return errors
 
     def validate_update(

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 
 from devkube.apiserver.patch.structured_merge import MergeError, element_of
-from devkube.apiserver.schema.types import Relation, Type, TypeShape
+from devkube.apiserver.schema.types import Relation, Type, TypeShape, walk
 from devkube.apiserver.status import (
     FieldError,
     FieldErrorType,
@@ -228,18 +228,11 @@ def _takes_null(kind: Type) -> bool:
     return kind.nullable or kind.shape is TypeShape.ANY
 
 
-def repeats(value: Any, kind: Type, path: str) -> Iterator[FieldError]:
+def repeats(obj: Any, whole: Type) -> Iterator[FieldError]:
     """Yield items that occur twice in sets and keyed lists."""
-    if isinstance(value, dict) and kind.shape in (TypeShape.STRUCT, TypeShape.MAP):
-        for name, child in value.items():
-            below = kind.child(name)
-            if below is not None:
-                yield from repeats(child, below, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and kind.shape is TypeShape.LIST:
-        yield from _repeated_items(value, kind, path)
-        if kind.element is not None:
-            for index, child in enumerate(value):
-                yield from repeats(child, kind.element, f"{path}[{index}]")
+    for value, kind, path in walk(obj, whole, ""):
+        if isinstance(value, list) and kind.shape is TypeShape.LIST:
+            yield from _repeated_items(value, kind, path)
 
 
 def _repeated_items(value: list[Any], kind: Type, path: str) -> Iterator[FieldError]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from devkube.apiserver.schema.types import Scalar, Type, TypeShape
+from devkube.apiserver.schema.types import Scalar, Type, TypeShape, walk
 from kubeloop.objects.meta import JsonObject
 
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
@@ -266,16 +266,10 @@ def _walk(value: Any, path: str, found: list[str]) -> None:
             _walk(child, f"{path}[{index}]", found)
 
 
-def required_fields(value: Any, kind: Type, path: str) -> Iterable[str]:
-    """Yield the paths of fields that the type requires and the value lacks."""
-    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
-        for name in kind.required:
-            if value.get(name) in (None, "", [], {}):
-                yield f"{path}.{name}" if path else name
-        for name, child in value.items():
-            field = kind.fields.get(name)
-            if field is not None:
-                yield from required_fields(child, field.type, f"{path}.{name}" if path else name)
-    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
-        for index, child in enumerate(value):
-            yield from required_fields(child, kind.element, f"{path}[{index}]")
+def required_fields(obj: Any, whole: Type, path: str) -> Iterable[str]:
+    """Yield the paths of required fields that are missing or empty."""
+    for value, kind, where in walk(obj, whole, path):
+        if isinstance(value, dict) and kind.shape is TypeShape.STRUCT:
+            for name in kind.required:
+                if value.get(name) in (None, "", [], {}):
+                    yield f"{where}.{name}" if where else name

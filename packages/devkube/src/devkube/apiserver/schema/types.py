@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -110,6 +110,19 @@ class Field:
     merge_key: str = ""
     strategies: frozenset[str] = frozenset()
     zero: bool = False
+
+
+def walk(value: Any, kind: Type, path: str) -> Iterator[tuple[Any, Type, str]]:
+    """Yield a value and every value below it, with its type and its path."""
+    yield value, kind, path
+    if isinstance(value, dict) and kind.shape in (TypeShape.STRUCT, TypeShape.MAP):
+        for name, child in value.items():
+            below = kind.child(name)
+            if below is not None:
+                yield from walk(child, below, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and kind.shape is TypeShape.LIST and kind.element is not None:
+        for index, child in enumerate(value):
+            yield from walk(child, kind.element, f"{path}[{index}]")
 
 
 def zero_value(kind: Type) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from devkube.apiserver import status
 from devkube.apiserver.crd.validation import fill
 from devkube.apiserver.registry.resources import ServedVersion
 from devkube.apiserver.schema.conform import Conformer, required_fields
-from devkube.apiserver.schema.types import Type, TypeShape
+from devkube.apiserver.schema.types import Type, TypeShape, walk
 from devkube.apiserver.status import FieldError
 from devkube.apiserver.validation import names
 from kubeloop.objects.meta import JsonObject
@@ -130,15 +130,10 @@ def _generic(obj: JsonObject, kind: Type, *, required: bool) -> list[FieldError]
     return errors
 
 
-def _choices(value: Any, kind: Type, path: str) -> Iterator[FieldError]:
-    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
-        for name, child in value.items():
-            field = kind.fields.get(name)
-            if field is None:
-                continue
-            if field.choices and child not in field.choices and child != "":
-                yield status.unsupported(f"{path}.{name}", child, field.choices)
-            yield from _choices(child, field.type, f"{path}.{name}")
-    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
-        for index, child in enumerate(value):
-            yield from _choices(child, kind.element, f"{path}[{index}]")
+def _choices(obj: Any, whole: Type, path: str) -> Iterator[FieldError]:
+    for value, kind, where in walk(obj, whole, path):
+        if isinstance(value, dict) and kind.shape is TypeShape.STRUCT:
+            for name, child in value.items():
+                field = kind.fields.get(name)
+                if field and field.choices and child not in (*field.choices, ""):
+                    yield status.unsupported(f"{where}.{name}", child, field.choices)
