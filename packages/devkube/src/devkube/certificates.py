@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from devkube.datadir import DamagedFile
+from devkube.datadir import DamagedFile, write_whole
 from kubeloop.webhook.certificates import key_pem, make_certificate, new_key, pem
 
 _LIFETIME = dt.timedelta(days=365)
@@ -61,13 +61,9 @@ class CertificateAuthority:
             except (TypeError, ValueError) as error:
                 raise DamagedFile(key, "no certificate authority with its key") from error
         made = cls.create(now=now)
-        directory.mkdir(parents=True, exist_ok=True)
-        # Each in one step, the certificate last: a process killed in between leaves no half of it.
-        for path, content in ((key, made.pair.key), (certificate, made.pair.certificate)):
-            draft = path.with_suffix(".new")
-            draft.touch(mode=0o600)
-            draft.write_bytes(content)
-            draft.rename(path)
+        # The certificate last: without it the key alone is made anew.
+        write_whole(key, made.pair.key)
+        write_whole(certificate, made.pair.certificate)
         return made
 
     @property

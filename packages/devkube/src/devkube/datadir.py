@@ -68,9 +68,16 @@ def read_ranges(directory: Path) -> str:
 
 def keep_ranges(directory: Path, name: str) -> None:
     """Remember the addresses."""
-    draft = directory / "addresses.new"
-    draft.write_text(f"{name}\n")
-    draft.rename(directory / "addresses")
+    write_whole(directory / "addresses", f"{name}\n".encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a private file in one step: a process killed meanwhile leaves no half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.new")
+    draft.touch(mode=0o600)
+    draft.write_bytes(content)
+    draft.rename(path)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from devkube.datadir import DamagedFile
+from devkube.datadir import DamagedFile, write_whole
 from kubeloop.objects.meta import JsonObject
 from kubeloop.webhook.certificates import key_pem, new_key
 
@@ -59,11 +59,7 @@ class SigningKey:
         if path.exists():
             return cls(_read_key(path))
         made = cls.create()
-        directory.mkdir(parents=True, exist_ok=True)
-        draft = directory / "sa.key.new"
-        draft.touch(mode=0o600)
-        draft.write_bytes(key_pem(made._key))
-        draft.rename(path)
+        write_whole(path, key_pem(made._key))
         return made
 
     def sign(self, claims: JsonObject) -> str:
