@@ -128,30 +128,17 @@ class Gate:
 def refused(user: UserInfo, attributes: Attributes) -> status.StatusError:
     """Build the 403 that says who may not do what, where."""
     if not attributes.is_resource:
-        return status.failure(
-            403,
-            "Forbidden",
-            f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"',
-            details={},
-        )
-    resource = attributes.resource
+        text = f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"'
+        return status.failure(403, "Forbidden", text, details={})
+    resource, namespace = attributes.resource, attributes.namespace
     if attributes.subresource:
         resource = f"{resource}/{attributes.subresource}"
-    scope = (
-        f'in the namespace "{attributes.namespace}"'
-        if attributes.namespace
-        else "at the cluster scope"
-    )
+    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     qualified = status.qualified(attributes.group, attributes.resource)
     shown = f'{qualified} "{attributes.name}"' if attributes.name else qualified
-    return status.failure(
-        403,
-        "Forbidden",
+    details = status.named(attributes.group, attributes.resource, attributes.name)
+    text = (
         f'{shown} is forbidden: User "{user.name}" cannot {attributes.verb} resource "{resource}"'
-        f' in API group "{attributes.group}" {scope}',
-        details={
-            "name": attributes.name,
-            "group": attributes.group,
-            "kind": attributes.resource,
-        },
+        f' in API group "{attributes.group}" {scope}'
     )
+    return status.failure(403, "Forbidden", text, details=details)

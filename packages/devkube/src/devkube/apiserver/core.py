@@ -98,9 +98,8 @@ class NonResourcePaths:
         if path in self._more:
             return await self._more[path](request, attributes, user)
         if attributes.verb != "get":
-            raise status.failure(
-                405, "MethodNotAllowed", f"{request.method} is not served at {path}"
-            )
+            text = f"{request.method} is not served at {path}"
+            raise status.failure(405, "MethodNotAllowed", text)
         found = self._read(path, request)
         if found is None:
             raise status.no_such_path()
@@ -239,8 +238,5 @@ def _no_such_subresource(plural: str, name: str) -> status.StatusError:
 
 def _no_tokens(call: Call) -> ApiResponse:
     """Stand in until an issuer of ServiceAccount tokens registers its own handler."""
-    raise status.failure(
-        501,
-        "NotImplemented",
-        "this server issues no ServiceAccount tokens: no issuer is configured",
-    )
+    text = "this server issues no ServiceAccount tokens: no issuer is configured"
+    raise status.failure(501, "NotImplemented", text)

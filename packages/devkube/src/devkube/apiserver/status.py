@@ -146,14 +146,15 @@ def qualified(group: str, name: str) -> str:
     return f"{name}.{group}" if group else name
 
 
-def _named(group: str, resource: str, name: str) -> JsonObject:
+def named(group: str, resource: str, name: str) -> JsonObject:
+    """Return the details that name an object."""
     return {"name": name, "group": group, "kind": resource}
 
 
 def not_found(group: str, resource: str, name: str) -> StatusError:
     """404: no object of that name."""
     text = f'{qualified(group, resource)} "{name}" not found'
-    return failure(404, "NotFound", text, details=_named(group, resource, name))
+    return failure(404, "NotFound", text, details=named(group, resource, name))
 
 
 def no_such_path(message: str = "the server could not find the requested resource") -> StatusError:
@@ -166,19 +167,19 @@ def no_such_path(message: str = "the server could not find the requested resourc
 def already_exists(group: str, resource: str, name: str) -> StatusError:
     """409: create found an object of that name."""
     text = f'{qualified(group, resource)} "{name}" already exists'
-    return failure(409, "AlreadyExists", text, details=_named(group, resource, name))
+    return failure(409, "AlreadyExists", text, details=named(group, resource, name))
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
     """409: a precondition no longer holds."""
     text = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
-    return failure(409, "Conflict", text, details=_named(group, resource, name))
+    return failure(409, "Conflict", text, details=named(group, resource, name))
 
 
 def forbidden_object(group: str, resource: str, name: str, why: str) -> StatusError:
     """403: the object, not the user, makes the request impossible."""
     text = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
-    return failure(403, "Forbidden", text, details=_named(group, resource, name))
+    return failure(403, "Forbidden", text, details=named(group, resource, name))
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
@@ -189,12 +190,8 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
         {"reason": error.fault.value[0], "message": error.body, "field": error.field}
         for error in errors
     ]
-    return failure(
-        422,
-        "Invalid",
-        f'{qualified(group, kind)} "{name}" is invalid: {joined}',
-        details={"name": name, "group": group, "kind": kind, "causes": causes},
-    )
+    text = f'{qualified(group, kind)} "{name}" is invalid: {joined}'
+    return failure(422, "Invalid", text, details={**named(group, kind, name), "causes": causes})
 
 
 def bad_request(message: str) -> StatusError:
@@ -204,11 +201,8 @@ def bad_request(message: str) -> StatusError:
 
 def method_not_allowed() -> StatusError:
     """405: the resource does not have this verb."""
-    refusal = failure(
-        405,
-        "MethodNotAllowed",
-        "the server does not allow this method on the requested resource",
-    )
+    text = "the server does not allow this method on the requested resource"
+    refusal = failure(405, "MethodNotAllowed", text)
     refusal.status["details"] = {}
     return refusal
 
@@ -225,26 +219,18 @@ def expired(message: str) -> StatusError:
 
 def too_large(wanted: int, current: int) -> StatusError:
     """504: the version asked for lies in the future."""
-    return failure(
-        504,
-        "Timeout",
-        f"Timeout: Too large resource version: {wanted}, current: {current}",
-        details={
-            "causes": [
-                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-            ]
-        },
-        retry_after=1,
-    )
+    text = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    return failure(504, "Timeout", text, details={"causes": [cause]}, retry_after=1)
 
 
 def unsupported_media(found: str, accepted: Sequence[str]) -> StatusError:
     """415: a body in a format that is not read here."""
-    text = "the body of the request was in an unknown format - accepted media types include: "
-    text += ", ".join(accepted)
-    return failure(
-        415, "UnsupportedMediaType", text if found else "the request has no content type"
-    )
+    text = "the request has no content type"
+    if found:
+        text = "the body of the request was in an unknown format - accepted media types include: "
+        text += ", ".join(accepted)
+    return failure(415, "UnsupportedMediaType", text)
 
 
 def success(details: Mapping[str, Any]) -> JsonObject:

@@ -172,15 +172,13 @@ def validate_definition(obj: JsonObject) -> Iterator[FieldError]:
     versions = spec.get("versions") or []
     stored = [item for item in versions if item.get("storage")]
     if versions and len(stored) != 1:
-        yield invalid(
-            "spec.versions", versions, "must have exactly one version marked as storage version"
-        )
+        text = "must have exactly one version marked as storage version"
+        yield invalid("spec.versions", versions, text)
     seen: set[str] = set()
     for index, version in enumerate(versions):
         # The words of a single version are those of the definition as a whole.
-        yield from _validate_version(
-            version, "spec" if len(versions) == 1 else f"spec.versions[{index}]"
-        )
+        path = "spec" if len(versions) == 1 else f"spec.versions[{index}]"
+        yield from _validate_version(version, path)
         if version.get("name") in seen:
             yield invalid("spec.versions", version.get("name"), "must contain unique version names")
         seen.add(version.get("name", ""))

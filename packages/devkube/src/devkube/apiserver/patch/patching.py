@@ -61,12 +61,9 @@ def json_patch(target: JsonObject, operations: Any) -> JsonObject:
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     if len(operations) > _OPERATIONS_LIMIT:
-        raise status.failure(
-            413,
-            "RequestEntityTooLarge",
-            f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT},"
-            f" got {len(operations)}",
-        )
+        allowed = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT}"
+        text = f"{allowed}, got {len(operations)}"
+        raise status.failure(413, "RequestEntityTooLarge", text)
     try:
         result = _Operations(operations).apply(target)
     except jsonpatch.JsonPatchTestFailed as error:
@@ -92,12 +89,9 @@ def _first_path(operations: list[Any]) -> str:
 
 
 def _unprocessable(why: str) -> status.StatusError:
-    return status.failure(
-        422,
-        "Invalid",
-        "the server rejected our request due to an error in our request",
-        details={"causes": [{"reason": "UnexpectedServerResponse", "message": why}]},
-    )
+    text = "the server rejected our request due to an error in our request"
+    cause = {"reason": "UnexpectedServerResponse", "message": why}
+    return status.failure(422, "Invalid", text, details={"causes": [cause]})
 
 
 def strategic_patch(target: JsonObject, patch: JsonObject, kind: Type) -> JsonObject:

@@ -161,6 +161,7 @@ KIND_RULES: Mapping[str, KindRules] = {
     "LimitRange": KindRules(check_required=False),
     "Ingress": KindRules(generation=True),
     "NetworkPolicy": KindRules(generation=True),
+    "CustomResourceDefinition": DEFINITION_RULES,
 }
 
 
@@ -249,6 +250,7 @@ def _resource(
     types: BuiltinTypes, group: str, version: str, entry: JsonObject, subresources: frozenset[str]
 ) -> ServedResource:
     kind = entry["kind"]
+    rules = KIND_RULES.get(kind, KindRules())
     definition = definition_name(group, version, kind)
     load, store = _CONVERSIONS.get((group, version, kind), (no_conversion, no_conversion))
     served = ServedVersion(
@@ -268,20 +270,11 @@ def _resource(
         list_kind=f"{kind}List",
         namespaced=entry["namespaced"],
         versions=(served,),
-        strategy=BuiltinStrategy(rules_of(kind), namespaced=entry["namespaced"]),
+        strategy=BuiltinStrategy(rules, namespaced=entry["namespaced"]),
         short_names=tuple(entry.get("shortNames", ())),
         categories=tuple(entry.get("categories", ())),
         verbs=tuple(entry["verbs"]),
         collection=SHARED_COLLECTIONS.get((group, entry["name"]), ""),
-    )
-
-
-def rules_of(kind: str) -> KindRules:
-    """Return a kind's rules; definitions have theirs with the custom resources."""
-    return (
-        DEFINITION_RULES
-        if kind == "CustomResourceDefinition"
-        else KIND_RULES.get(kind, KindRules())
     )
 
 

@@ -86,10 +86,8 @@ def validate_deployment(obj: JsonObject) -> Iterator[FieldError]:
     spec = obj.get("spec") or {}
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
-        yield forbidden(
-            "spec.strategy.rollingUpdate",
-            "may not be specified when strategy `type` is 'Recreate'",
-        )
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden("spec.strategy.rollingUpdate", text)
     rolling = strategy.get("rollingUpdate") or {}
     for name in ("maxUnavailable", "maxSurge"):
         yield from _amount(rolling.get(name, 0), f"spec.strategy.rollingUpdate.{name}")
