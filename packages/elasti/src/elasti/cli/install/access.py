@@ -35,6 +35,7 @@ from elasti.api.names import (
 )
 from elasti.api.rbac import READ, PolicyRule
 from elasti.api.triggers import cluster
+from elasti.cli.install.admission import NEEDS, policy_and_binding, policy_rules
 from elasti.cli.install.choices import (
     PROGRAMS,
     Choices,
@@ -57,17 +58,13 @@ LEADER = f"{OPERATOR}-leader"
 OPERATORS = f"{RESOLVER}-operators"
 PRIORITY_CLASS = "elasti-critical"
 MAY_WAKE = "elasti-may-wake"
-_ADMISSION = "admissionregistration.k8s.io/v1"
 _DNS_PORT, _KUBELET_PORT, _PROMETHEUS_PORT = 53, 10250, 9090
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _AGGREGATED = (
     ("elasti-view", READ, ("view", "edit", "admin")),
     ("elasti-edit", _WRITE, ("edit", "admin")),
 )
-_RULES = {
-    Program.OPERATOR: operator.NAMESPACED_RULES,
-    Program.RESOLVER: resolver.NAMESPACED_RULES,
-}
+_RULES = {Program.OPERATOR: operator.NAMESPACED_RULES, Program.RESOLVER: resolver.NAMESPACED_RULES}
 _CLUSTER_RULES = {
     Program.OPERATOR: operator.CLUSTER_RULES,
     Program.RESOLVER: resolver.CLUSTER_RULES,
@@ -113,57 +110,49 @@ def _clusterwide(choices: Choices) -> Iterator[Manifest]:
     for program in PROGRAMS:
         rules = _rules(program, choices, _CLUSTER_RULES[program])
         why = f"Rights of the {program.value} in every namespace."
-        yield Manifest(why, _role(account(program), rules, program, choices))
-        yield Manifest(
-            f"Grants that to the {program.value}.", _bound(account(program), program, choices)
-        )
-    yield Manifest(
-        f'More kinds of targets: label a ClusterRole {AGGREGATE_LABEL}: "true", and its rules'
-        " are the operator's too.",
-        _collecting(choices),
+        yield from _granted(why, _role(account(program), rules, program, choices), program, choices)
+    # No rules here: a controller of the cluster writes them, and would be contradicted.
+    rule = {"clusterRoleSelectors": [{"matchLabels": {AGGREGATE_LABEL: "true"}}]}
+    targets = cluster_object(
+        _VERSION, "ClusterRole", TARGETS, choices, program=Program.OPERATOR, aggregationRule=rule
     )
-    yield Manifest("Grants that to the operator.", _bound(TARGETS, Program.OPERATOR, choices))
+    why = (
+        f'More kinds of targets: label a ClusterRole {AGGREGATE_LABEL}: "true", and its rules'
+        " are the operator's too."
+    )
+    yield from _granted(why, targets, Program.OPERATOR, choices)
     if choices.enrolment:
         # A role of its own: an uninstall takes it away first, so that nothing is enrolled again.
-        rules = operator.ENROLMENT_RULES
-        role = _role(ENROLMENT, rules, Program.OPERATOR, choices)
-        yield Manifest("Rights to enrol labelled Services.", role)
-        bound = _bound(ENROLMENT, Program.OPERATOR, choices)
-        yield Manifest("Grants that to the operator.", bound)
+        role = _role(ENROLMENT, operator.ENROLMENT_RULES, Program.OPERATOR, choices)
+        yield from _granted("Rights to enrol labelled Services.", role, Program.OPERATOR, choices)
     if choices.reads_kubelets:
-        stats = [rule.to_json() for rule in cluster.KUBELET_RULES]
-        role = cluster_object(_VERSION, "ClusterRole", KUBELET_ACCOUNT, choices, rules=stats)
-        yield Manifest("Lets the account read how many bytes pods receive and send.", role)
-        bound = _bound(KUBELET_ACCOUNT, None, choices, subject=KUBELET_ACCOUNT)
-        yield Manifest("Grants that to the account.", bound)
+        role = _role(KUBELET_ACCOUNT, cluster.KUBELET_RULES, None, choices)
+        why = "Lets the account read how many bytes pods receive and send."
+        yield from _granted(why, role, None, choices)
     for name, verbs, roles in _AGGREGATED:
+        own = PolicyRule(GROUP, (PLURAL,), verbs, "users of the cluster's own roles")
+        role = _role(name, (own,), Program.OPERATOR, choices)
+        role["metadata"]["labels"] |= {f"{_GROUP}/aggregate-to-{to}": "true" for to in roles}
         why = f"ElastiServices for those who have the ClusterRole {' or '.join(roles)}."
-        yield Manifest(why, _aggregated(name, verbs, roles, choices))
+        yield Manifest(why, role)
 
 
 def wake_policy(choices: Choices) -> Iterator[Manifest]:
     """Yield the cluster-wide policy that lets users and the resolver wake targets, and nothing else."""
     if choices.namespaced:
         return
-    needs = (_ADMISSION, "ValidatingAdmissionPolicy")
-    yield Manifest(
+    yield from policy_and_binding(
+        MAY_WAKE,
+        choices,
+        _wake_rules(),
         "An account that may patch ElastiServices and not update them may wake them and keep them awake, and"
         " change nothing else. The resolver is such an account. Kubernetes 1.30 or newer.",
-        cluster_object(*needs, MAY_WAKE, choices, spec=_wake_rules()),
-        needs,
-    )
-    binding = f"{needs[1]}Binding"
-    spec = {"policyName": MAY_WAKE, "validationActions": ["Deny"]}
-    yield Manifest(
         "Enforces the policy in every namespace.",
-        cluster_object(_ADMISSION, binding, MAY_WAKE, choices, spec=spec),
-        needs,
     )
     rules = [{"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "patch"]}]
     role = cluster_object(_VERSION, "ClusterRole", MAY_WAKE, choices, rules=rules)
-    yield Manifest(
-        "For people who may wake: bind it to them. Safe with the policy only.", role, needs
-    )
+    why = "For people who may wake: bind it to them. Safe with the policy only."
+    yield Manifest(why, role, NEEDS)
 
 
 def _wake_rules() -> JsonObject:
@@ -181,57 +170,35 @@ def _wake_rules() -> JsonObject:
         ),
         "variables.before.all(name, name in variables.free || name in variables.after)",
     ]
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [GROUP],
-                    "apiVersions": ["*"],
-                    "operations": ["UPDATE"],
-                    "resources": [PLURAL],
-                }
-            ]
-        },
+    message = (
+        "without the right to update ElastiServices only the annotations"
+        f" {' and '.join(free)} may be changed"
+    )
+    annotations = "has({0}.metadata.annotations) ? {0}.metadata.annotations : {{}}"
+    return policy_rules(
+        [(GROUP, (PLURAL,))],
+        ("UPDATE",),
         # Those who may update are asked nothing.
-        "matchConditions": [
-            {
-                "name": "may-not-update",
-                "expression": f"!authorizer.group('{GROUP}').resource('{PLURAL}')"
-                ".namespace(request.namespace).name(request.name).check('update').allowed()",
-            }
-        ],
-        "variables": [
-            {"name": "free", "expression": f"[{', '.join(map(repr, free))}]"},
-            *(
-                {
-                    "name": name,
-                    "expression": f"has({obj}.metadata.annotations) ? {obj}.metadata.annotations : {{}}",
-                }
-                for name, obj in (("before", "oldObject"), ("after", "object"))
-            ),
-        ],
-        "validations": [
-            {
-                "expression": expression,
-                "reason": "Forbidden",
-                "message": "without the right to update ElastiServices only the annotations"
-                f" {' and '.join(free)} may be changed",
-            }
-            for expression in same
-        ],
-    }
+        {
+            "may-not-update": f"!authorizer.group('{GROUP}').resource('{PLURAL}')"
+            ".namespace(request.namespace).name(request.name).check('update').allowed()"
+        },
+        {
+            "free": f"[{', '.join(map(repr, free))}]",
+            "before": annotations.format("oldObject"),
+            "after": annotations.format("object"),
+        },
+        [{"expression": text, "reason": "Forbidden", "message": message} for text in same],
+    )
 
 
 def _namespaced(choices: Choices) -> Iterator[Manifest]:
     for namespace in choices.watch_namespaces:
         for program in PROGRAMS:
-            name = account(program)
+            rules = _rules(program, choices)
+            role = _role(account(program), rules, program, choices, namespace)
             why = f"Rights of the {program.value} in {namespace}."
-            yield Manifest(why, _role(name, _rules(program, choices), program, choices, namespace))
-            yield Manifest(
-                f"Grants that to the {program.value}.", _bound(name, program, choices, namespace)
-            )
+            yield from _granted(why, role, program, choices)
 
 
 def _leader(choices: Choices) -> Iterator[Manifest]:
@@ -241,19 +208,21 @@ def _leader(choices: Choices) -> Iterator[Manifest]:
     if choices.reads_kubelets:
         rules = (*rules, *cluster.KUBELET_TOKEN_RULES)
     role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
-    yield Manifest("Rights on the leader's lease and on the resolvers' slices.", role)
-    bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
-    yield Manifest("Grants that to the operator.", bound)
+    why = "Rights on the leader's lease and on the resolvers' slices."
+    yield from _granted(why, role, Program.OPERATOR, choices)
     if choices.namespaced:
         found = resolver.OPERATOR_NAMESPACE_RULES
         role = _role(OPERATORS, found, Program.RESOLVER, choices, choices.namespace)
-        yield Manifest("Lets the resolver find every replica of the operator.", role)
-        bound = _bound(OPERATORS, Program.RESOLVER, choices, choices.namespace)
-        yield Manifest("Grants that to the resolver.", bound)
+        why = "Lets the resolver find every replica of the operator."
+        yield from _granted(why, role, Program.RESOLVER, choices)
 
 
 def _role(
-    name: str, rules: Iterable[PolicyRule], program: Program, choices: Choices, namespace: str = ""
+    name: str,
+    rules: Iterable[PolicyRule],
+    program: Program | None,
+    choices: Choices,
+    namespace: str = "",
 ) -> JsonObject:
     kind, found = "Role" if namespace else "ClusterRole", [rule.to_json() for rule in rules]
     return cluster_object(
@@ -261,44 +230,25 @@ def _role(
     )
 
 
-def _aggregated(
-    name: str, verbs: tuple[str, ...], roles: tuple[str, ...], choices: Choices
-) -> JsonObject:
-    rule = PolicyRule(GROUP, (PLURAL,), verbs, "users of the cluster's own roles")
-    role = _role(name, (rule,), Program.OPERATOR, choices)
-    role["metadata"]["labels"] |= {f"{_GROUP}/aggregate-to-{to}": "true" for to in roles}
-    return role
-
-
-def _collecting(choices: Choices) -> JsonObject:
-    # No rules here: a controller of the cluster writes them, and would be contradicted.
-    rule = {"clusterRoleSelectors": [{"matchLabels": {AGGREGATE_LABEL: "true"}}]}
-    return cluster_object(
-        _VERSION, "ClusterRole", TARGETS, choices, program=Program.OPERATOR, aggregationRule=rule
-    )
-
-
-def _bound(
-    name: str,
-    program: Program | None,
-    choices: Choices,
-    namespace: str = "",
-    *,
-    subject: str = "",
-) -> JsonObject:
-    who = subject or account(program or Program.OPERATOR)
-    bound = {"kind": "ServiceAccount", "name": who, "namespace": choices.namespace}
-    role = "Role" if namespace else "ClusterRole"
-    return cluster_object(
+def _granted(
+    why: str, role: JsonObject, program: Program | None, choices: Choices
+) -> Iterator[Manifest]:
+    """Yield a role, and its binding to a program, or to the account of the role's own name."""
+    kind, meta = role["kind"], role["metadata"]
+    name, namespace = meta["name"], meta.get("namespace", "")
+    who = account(program) if program else name
+    binding = cluster_object(
         _VERSION,
-        f"{role}Binding",
+        f"{kind}Binding",
         name,
         choices,
         program=program,
         namespace=namespace,
-        roleRef={"apiGroup": _GROUP, "kind": role, "name": name},
-        subjects=[bound],
+        roleRef={"apiGroup": _GROUP, "kind": kind, "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": who, "namespace": choices.namespace}],
     )
+    yield Manifest(why, role)
+    yield Manifest(f"Grants that to the {program.value if program else 'account'}.", binding)
 
 
 # The convention of controllers' scaffolds for namespaces whose pods may scrape.
@@ -308,10 +258,8 @@ SCRAPERS = {"metrics": "enabled"}
 def services(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' Services, under KubeElasti's names."""
     wake = [_port("http", OPERATOR_PORT)]
-    yield Manifest(
-        "Resolvers ask any operator replica for a wake-up here.",
-        _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
-    )
+    found = _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices)
+    yield Manifest("Resolvers ask any operator replica for a wake-up here.", found)
     ports = [_port("admin", RESOLVER_ADMIN_PORT)]
     if choices.shared_port:
         ports.append(_port("proxy", RESOLVER_SHARED_PORT))
@@ -337,30 +285,18 @@ def policies(choices: Choices) -> Iterator[Manifest]:
         data.append(_allowed(RESOLVER_SHARED_PORT))
     scrapers: JsonObject = {"namespaceSelector": {"matchLabels": SCRAPERS}}
     out = " Out: pods, DNS, the API server{}." if choices.egress_policies else ""
+    wakes = {"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(OPERATOR_PORT)]}
     yield Manifest(
         f"Wake-ups and metrics ({OPERATOR_PORT}): the resolvers, and pods of namespaces labelled"
         f" metrics: enabled.{out.format(', kubelets, Prometheus')}",
-        _policy(
-            Program.OPERATOR,
-            [{"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(OPERATOR_PORT)]}],
-            choices,
-        ),
+        _policy(Program.OPERATOR, [wakes], choices),
     )
+    admin = {"from": [_pods(Program.OPERATOR), scrapers], "ports": [_allowed(RESOLVER_ADMIN_PORT)]}
     yield Manifest(
         f"Data ports ({first}-{last}{shared}): every client, since they stand for Services that"
         f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
         f" metrics: enabled.{out.format('')}",
-        _policy(
-            Program.RESOLVER,
-            [
-                {"ports": data},
-                {
-                    "from": [_pods(Program.OPERATOR), scrapers],
-                    "ports": [_allowed(RESOLVER_ADMIN_PORT)],
-                },
-            ],
-            choices,
-        ),
+        _policy(Program.RESOLVER, [{"ports": data}, admin], choices),
     )
 
 

@@ -11,14 +11,17 @@ such a Service leads to next is observed first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL, SLEEP_LABEL, TEMPLATE_ANNOTATION
-from elasti.cli.install.choices import Choices, Manifest, cluster_object
+from elasti.cli.install.admission import policy_and_binding, policy_rules
 from elasti.operator.model.findings import ADDED_LABELS
 from kubeloop.objects.meta import JsonObject
 
+if TYPE_CHECKING:
+    from elasti.cli.install.choices import Choices, Manifest
+
 MAY_ENROL = "elasti-may-enrol"
-_ADMISSION, _POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
 _RIGHTS = (
     (GROUP, PLURAL, "create"),
     ("apps", "deployments", "update"),
@@ -30,18 +33,12 @@ def enrolment_policy(choices: Choices) -> Iterator[Manifest]:
     """Yield the policy and its binding, if the installation enrols."""
     if not choices.enrolment:
         return
-    needs = (_ADMISSION, _POLICY)
-    yield Manifest(
+    yield from policy_and_binding(
+        MAY_ENROL,
+        choices,
+        enrolment_rules(),
         "An account that labels a Service or a namespace for enrolment must be allowed to create ElastiServices and update workloads there."
         " Kubernetes 1.30 or newer.",
-        cluster_object(*needs, MAY_ENROL, choices, spec=enrolment_rules()),
-        needs,
-    )
-    spec = {"policyName": MAY_ENROL, "validationActions": ["Deny"]}
-    yield Manifest(
-        "The policy is in force everywhere.",
-        cluster_object(_ADMISSION, f"{_POLICY}Binding", MAY_ENROL, choices, spec=spec),
-        needs,
     )
 
 
@@ -90,29 +87,13 @@ def enrolment_rules() -> JsonObject:
         )
         for obj in ("object", "oldObject")
     )
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [""],
-                    "apiVersions": ["*"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": ["services", "namespaces"],
-                }
-            ]
-        },
+    return policy_rules(
+        [("", ("services", "namespaces"))],
+        ("CREATE", "UPDATE"),
         # Others are not asked, and do not depend on this policy.
-        "matchConditions": [
-            {
-                "name": "is-marked",
-                "expression": f"{now} || (request.operation == 'UPDATE' && ({was}))",
-            }
-        ],
-        "variables": [
-            {"name": name, "expression": expression} for name, expression in _VARIABLES.items()
-        ],
-        "validations": [
+        {"is-marked": f"{now} || (request.operation == 'UPDATE' && ({was}))"},
+        _VARIABLES,
+        [
             {
                 "expression": (
                     "variables.label == variables.was"
@@ -132,4 +113,4 @@ def enrolment_rules() -> JsonObject:
                 for group, resource, verb in _RIGHTS
             ),
         ],
-    }
+    )

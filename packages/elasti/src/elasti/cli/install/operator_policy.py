@@ -27,12 +27,12 @@ from elasti.api.names import (
     PRIVATE_LABEL,
     TLS_SECRET,
 )
-from elasti.cli.install.choices import Choices, Manifest, Program, account, cluster_object
+from elasti.cli.install.admission import policy_and_binding, policy_rules
+from elasti.cli.install.choices import Choices, Manifest, Program, account
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL
 from kubeloop.objects.meta import JsonObject
 
 NAME = "elasti-operator-writes"
-_ADMISSION, _POLICY = "admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"
 _METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _MATCHED = (
     ("", ("services", "secrets")),
@@ -49,17 +49,11 @@ def operator_policy(choices: Choices) -> Iterator[Manifest]:
     if choices.namespaced or not choices.operator_policy:
         return
     user = f"system:serviceaccount:{choices.namespace}:{account(Program.OPERATOR)}"
-    needs = (_ADMISSION, _POLICY)
-    yield Manifest(
+    yield from policy_and_binding(
+        NAME,
+        choices,
+        policy_spec(user, enrols=choices.enrolment),
         "The operator writes what is its own, and nothing else, even if its token is stolen. Kubernetes 1.30 or newer.",
-        cluster_object(*needs, NAME, choices, spec=policy_spec(user, enrols=choices.enrolment)),
-        needs,
-    )
-    spec = {"policyName": NAME, "validationActions": ["Deny"]}
-    yield Manifest(
-        "The policy is in force everywhere.",
-        cluster_object(_ADMISSION, f"{_POLICY}Binding", NAME, choices, spec=spec),
-        needs,
     )
 
 
@@ -69,34 +63,17 @@ def policy_spec(user: str, *, enrols: bool = False) -> JsonObject:
     if enrols:
         own, message = f"({own}) || ({_IS_ENROLLED})", f"{message}, unless enrolment made them"
     rules = (*_RULES, (PLURAL, own, message))
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": ["*"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": list(resources),
-                }
-                for group, resources in _MATCHED
-            ]
-        },
-        "matchConditions": [
-            {"name": "is-operator", "expression": f"request.userInfo.username == '{user}'"}
-        ],
-        "variables": [
-            {"name": name, "expression": expression} for name, expression in _VARIABLES.items()
-        ],
-        "validations": [
-            {
-                "expression": f"variables.kind != '{kind}' || ({expression})",
-                "reason": "Forbidden",
-                "message": f"the operator {message}",
-            }
-            for kind, expression, message in rules
-        ],
-    }
+    validations = [
+        {
+            "expression": f"variables.kind != '{kind}' || ({expression})",
+            "reason": "Forbidden",
+            "message": f"the operator {message}",
+        }
+        for kind, expression, message in rules
+    ]
+    is_operator = f"request.userInfo.username == '{user}'"
+    operations = ("CREATE", "UPDATE", "DELETE")
+    return policy_rules(_MATCHED, operations, {"is-operator": is_operator}, _VARIABLES, validations)
 
 
 def _same(field: str, free: Sequence[str] = ()) -> str:
