@@ -67,7 +67,9 @@ def _between(path: str, before: Any, after: Any) -> Iterator[Difference]:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in (*before, *(key for key in after if key not in before)):
-            yield from _between(_joined(path, key), before.get(key), after.get(key))
+            shown = f"[{key}]" if "." in key or "/" in key else f".{key}"
+            place = f"{path}{shown}".removeprefix(".")
+            yield from _between(place, before.get(key), after.get(key))
     elif isinstance(before, list) and isinstance(after, list):
         yield from _between_lists(path, before, after)
     else:
@@ -89,11 +91,6 @@ def _keyed(items: list[Any]) -> dict[str, Any]:
     if len(names) == len(items) == len({*names} - {None}):
         return dict(zip(map(str, names), items, strict=True))
     return {str(place): item for place, item in enumerate(items)}
-
-
-def _joined(path: str, key: str) -> str:
-    shown = f"[{key}]" if "." in key or "/" in key else f".{key}"
-    return f"{path}{shown}".removeprefix(".")
 
 
 def _shown(value: Any) -> str:
@@ -153,7 +150,8 @@ class ServerSideApplier:
         try:
             after = await self._write(asked)
         except NotFound as error:
-            if _names_namespace(error):
+            details = error.status.details
+            if details is not None and details.kind == "namespaces":
                 raise _no_namespace(obj) from error
             # A binding of a role that is not there yet, for a user who may not bind every role.
             if not self._dry_run:
@@ -162,15 +160,12 @@ class ServerSideApplier:
         except Invalid as error:
             raise _immutable(obj, error) from error
         if before is None:
-            return self._created(obj, unchecked)
+            if self._dry_run and obj["kind"] == "Namespace":
+                self._missing_namespaces.add(obj["metadata"]["name"])
+            return AppliedObject(reference(obj), ApplyOutcome.CREATED, unchecked=unchecked)
         changes = tuple(differences(before, after))
         outcome = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
         return AppliedObject(reference(obj), outcome, changes, unchecked)
-
-    def _created(self, obj: JsonObject, unchecked: str) -> AppliedObject:
-        if self._dry_run and obj["kind"] == "Namespace":
-            self._missing_namespaces.add(obj["metadata"]["name"])
-        return AppliedObject(reference(obj), ApplyOutcome.CREATED, unchecked=unchecked)
 
     async def _present(self, obj: JsonObject) -> JsonObject | None:
         resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
@@ -193,14 +188,9 @@ class ServerSideApplier:
         ][:1]
         others = [entry for entry in entries if entry["manager"] not in (_HELM, MANAGED_BY)]
         resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
-        patch = MergePatch(
-            {
-                "metadata": {
-                    "managedFields": [*others, *ours],
-                    "resourceVersion": meta["resourceVersion"],
-                }
-            }
-        )
+        version = meta["resourceVersion"]
+        fields = {"managedFields": [*others, *ours], "resourceVersion": version}
+        patch = MergePatch({"metadata": fields})
         await resource.patch(meta["name"], patch, namespace=meta.get("namespace"))
 
     async def _write(self, obj: JsonObject) -> JsonObject:
@@ -213,11 +203,6 @@ class ServerSideApplier:
             dry_run=self._dry_run,
             field_validation="Strict",
         )
-
-
-def _names_namespace(error: NotFound) -> bool:
-    details = error.status.details
-    return details is not None and details.kind == "namespaces"
 
 
 def _no_namespace(obj: JsonObject) -> Failure:

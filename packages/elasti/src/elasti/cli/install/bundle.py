@@ -44,6 +44,7 @@ from elasti.cli.install.choices import (
     DEFAULT_TRIGGERS,
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
+    PROGRAMS,
     Choices,
     Manifest,
     Program,
@@ -101,6 +102,9 @@ def deployments(choices: Choices) -> Iterator[Manifest]:
 
 def _deployment(program: Program, choices: Choices) -> JsonObject:
     replicas = choices.replicas(program)
+    port = OPERATOR_PORT if program is Program.OPERATOR else RESOLVER_ADMIN_PORT
+    scrape = {"scrape": "true", "path": "/metrics", "port": str(port)}
+    scraped = {f"prometheus.io/{name}": value for name, value in scrape.items()}
     spec = {
         **({} if replicas is None else {"replicas": replicas}),
         "selector": {"matchLabels": selector(program)},
@@ -109,7 +113,7 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
             "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
         },
         "template": {
-            "metadata": {"labels": labels(choices, program), "annotations": _scraped(program)},
+            "metadata": {"labels": labels(choices, program), "annotations": scraped},
             "spec": _pod(program, choices),
         },
     }
@@ -122,12 +126,6 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
             DEFAULT_TRIGGERS_ANNOTATION: ",".join(choices.default_triggers),
         }
     return found
-
-
-def _scraped(program: Program) -> dict[str, str]:
-    port = OPERATOR_PORT if program is Program.OPERATOR else RESOLVER_ADMIN_PORT
-    prefix = "prometheus.io"
-    return {f"{prefix}/scrape": "true", f"{prefix}/path": "/metrics", f"{prefix}/port": str(port)}
 
 
 def _pod(program: Program, choices: Choices) -> JsonObject:
@@ -147,12 +145,16 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
 def _placement(program: Program, choices: Choices) -> JsonObject:
     """Return where pods run, by the user's words before ours, and who pulls their image."""
     tolerations = [read_toleration(text) for text in choices.tolerations]
-    named = {toleration["key"] for toleration in tolerations}
+    affinity = dict(choices.affinity)
+    if program in PROGRAMS:
+        named = {toleration["key"] for toleration in tolerations}
+        tolerations[:0] = [t for t in _LOST_NODE if t["key"] not in named]
+        affinity = affinity or {"podAntiAffinity": _apart(program)}
     wanted = {
         "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],
         "nodeSelector": dict(choices.node_selector),
-        "tolerations": [*(t for t in _LOST_NODE if t["key"] not in named), *tolerations],
-        "affinity": dict(choices.affinity) or {"podAntiAffinity": _apart(program)},
+        "tolerations": tolerations,
+        "affinity": affinity,
     }
     return {name: value for name, value in wanted.items() if value}
 
@@ -197,6 +199,9 @@ def _apart(program: Program) -> JsonObject:
 
 
 def _container(program: Program, choices: Choices) -> JsonObject:
+    ports = _PORTS[program]
+    if program is Program.RESOLVER and choices.shared_port:
+        ports = {**ports, "proxy": RESOLVER_SHARED_PORT}
     return {
         "name": program.value,
         "image": choices.image,
@@ -204,7 +209,7 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         "env": _environment(program, choices),
         "ports": [
             {"name": name, "containerPort": number, "protocol": "TCP"}
-            for name, number in _ports(program, choices).items()
+            for name, number in ports.items()
         ],
         "startupProbe": _probe(program, "/healthz", every=1, failures=120),
         "readinessProbe": _probe(program, "/readyz", every=5, failures=2),
@@ -213,11 +218,6 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": [mount for _, mount in _volumes(program, choices)],
     }
-
-
-def _ports(program: Program, choices: Choices) -> dict[str, int]:
-    shared = program is Program.RESOLVER and choices.shared_port
-    return {**_PORTS[program], **({"proxy": RESOLVER_SHARED_PORT} if shared else {})}
 
 
 def _probe(program: Program, path: str, *, every: int, failures: int) -> JsonObject:
@@ -242,16 +242,16 @@ def _environment(program: Program, choices: Choices) -> list[JsonObject]:
         "POD_NAMESPACE": "metadata.namespace",
         "POD_IP": "status.podIP",
     }
-    variables = {**_settings(program, choices), **given}
-    return [
-        *(_from_pod(name, path) for name, path in known.items() if name not in {*given, *secret}),
-        *(_from_secret(name, place) for name, place in secret.items()),
-        *(
-            {"name": name, "value": value}
-            for name, value in variables.items()
-            if name not in secret
-        ),
+    found: list[JsonObject] = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in known.items()
+        if name not in {*given, *secret}
     ]
+    for name, place in secret.items():
+        of, _, key = place.partition("/")
+        found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": of, "key": key}}})
+    variables = {**_settings(program, choices), **given}
+    return found + [{"name": k, "value": v} for k, v in variables.items() if k not in secret]
 
 
 def _settings(program: Program, choices: Choices) -> dict[str, str]:
@@ -309,15 +309,6 @@ def _tls_settings(program: Program, choices: Choices) -> dict[str, str]:
     }
 
 
-def _from_pod(name: str, path: str) -> JsonObject:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def _from_secret(name: str, place: str) -> JsonObject:
-    secret, _, key = place.partition("/")
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-
-
 def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonObject]]:
     """Return each volume, with its mount."""
     found: list[tuple[JsonObject, JsonObject]] = []
@@ -363,19 +354,13 @@ def dashboard(choices: Choices) -> Iterator[Manifest]:
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": [{"name": "ca", "mountPath": SERVICE_ACCOUNT, "readOnly": True}],
     }
-    wanted = {
-        "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],
-        "nodeSelector": dict(choices.node_selector),
-        "tolerations": [read_toleration(text) for text in choices.tolerations],
-        "affinity": dict(choices.affinity),
-    }
     pod = {
         "serviceAccountName": account(program),
         # Of what a pod gets there, only the API server's CA.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _POD_SECURITY,
-        **{name: value for name, value in wanted.items() if value},
+        **_placement(program, choices),
         "containers": [container],
         "volumes": [{"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}],
     }
@@ -404,21 +389,11 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
         yield Manifest("The definition of an ElastiService.", definition())
         if choices.enrolment:
             yield Manifest("The definition of an ElastiTemplate.", _ours(template_definition()))
-    for parts in (
-        accounts,
-        certificates,
-        roles,
-        priorities,
-        wake_policy,
-        operator_policy,
-        enrolment_policy,
-        services,
-        policies,
-        budgets,
-        deployments,
-        dashboard,
-        autoscalers,
-    ):
+    rights = (accounts, certificates, roles, priorities)
+    admission = (wake_policy, operator_policy, enrolment_policy)
+    around = (services, policies, budgets)
+    programs = (deployments, dashboard, autoscalers)
+    for parts in (*rights, *admission, *around, *programs):
         yield from parts(choices)
 
 
@@ -437,8 +412,8 @@ def as_text(parts: Sequence[Manifest], output: str) -> str:
     if output == "json":
         items = [part.obj for part in parts]
         return render({"apiVersion": "v1", "kind": "List", "items": items}, output)
-    return "".join(f"---\n{_comment(part.why)}{render(part.obj, output)}" for part in parts)
-
-
-def _comment(why: str) -> str:
-    return "".join(f"# {line}\n" for line in textwrap.wrap(why, 96))
+    return "".join(
+        f"---\n{textwrap.fill(part.why, 98, initial_indent='# ', subsequent_indent='# ')}\n"
+        + render(part.obj, output)
+        for part in parts
+    )

@@ -52,16 +52,8 @@ class ChoiceError(ValueError):
 
 # No limit of CPU: throttling would come when a wake-up is most in a hurry.
 RESOURCES: Mapping[str, Mapping[str, str]] = {
-    Program.OPERATOR: {
-        "requests.cpu": "50m",
-        "requests.memory": "128Mi",
-        "limits.memory": "512Mi",
-    },
-    Program.RESOLVER: {
-        "requests.cpu": "100m",
-        "requests.memory": "128Mi",
-        "limits.memory": "1Gi",
-    },
+    Program.OPERATOR: {"requests.cpu": "50m", "requests.memory": "128Mi", "limits.memory": "512Mi"},
+    Program.RESOLVER: {"requests.cpu": "100m", "requests.memory": "128Mi", "limits.memory": "1Gi"},
     Program.DASHBOARD: {
         "requests.cpu": "20m",
         "requests.memory": "128Mi",

@@ -91,7 +91,7 @@ def written(options: InstallOptions) -> list[str]:
         elif name == "affinity":
             found.append(f"{flag} (unchanged)")
         elif name in ("shared_port", "waiting_page", "doze", "enrolment"):
-            found.append(flag if value else flag.replace("--", "--no-"))
+            found.append(flag if value else _off(flag))
         elif isinstance(value, bool):
             found.append(flag)
         elif isinstance(value, tuple):
@@ -111,6 +111,10 @@ def written(options: InstallOptions) -> list[str]:
 
 def _flag(name: str) -> str:
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _off(flag: str) -> str:
+    return flag.replace("--", "--no-")
 
 
 def read_program_variables(given: Iterable[str]) -> ByProgram:
@@ -155,10 +159,6 @@ def _read_secret_variables(given: Iterable[str]) -> ByProgram:
     return found
 
 
-def _read_resources(given: Iterable[str]) -> ByProgram:
-    return _of_programs("--resources", given, "operator:limits.memory=1Gi", [*Program])
-
-
 def _read_tolerations(given: Iterable[str]) -> tuple[str, ...]:
     for text in given:
         read_toleration(text)
@@ -168,31 +168,25 @@ def _read_tolerations(given: Iterable[str]) -> tuple[str, ...]:
 def _read_default_triggers(given: Iterable[str]) -> tuple[str, ...]:
     from elasti.operator.settings import parse_default_triggers
 
-    names = _distinct(given)
-    if names == ("none",):
-        return ()
     try:
-        return parse_default_triggers(",".join(names))
+        return parse_default_triggers(",".join(_unless_none(given)))
     except ValueError as error:
         raise ChoiceError(f"--default-trigger {error}") from None
 
 
 def _read_hosts(given: Iterable[str]) -> tuple[str, ...]:
-    names = _distinct(given)
+    names = _unless_none(given)
     for name in names:
         if not _HOST.match(name):
             raise ChoiceError(
                 f"--dashboard {name!r} is not a host name: write one such as elasti.example.com, or none"
             )
-    return () if names == ("none",) else names
+    return names
 
 
 def _read_networks(given: Iterable[str]) -> tuple[str, ...]:
-    names = _distinct(given)
-    if names == ("none",):
-        return ()
     try:
-        return tuple(str(ipaddress.ip_network(name)) for name in names)
+        return tuple(str(ipaddress.ip_network(name)) for name in _unless_none(given))
     except ValueError as error:
         raise ChoiceError(
             f"--unlimited-clients: {error}; write a network such as 10.0.0.0/8, or none"
@@ -201,6 +195,11 @@ def _read_networks(given: Iterable[str]) -> tuple[str, ...]:
 
 def _distinct(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(given))
+
+
+def _unless_none(given: Iterable[str]) -> tuple[str, ...]:
+    names = _distinct(given)
+    return () if names == ("none",) else names
 
 
 def _read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
@@ -247,14 +246,14 @@ def _check(program: str, name: str, value: str) -> None:
     }
     if name not in known[program]:
         _refuse_misspelt(program, name, known)
-    settings = (
-        operator.OperatorSettings if program == Program.OPERATOR else resolver.ResolverSettings
-    )
     # A reference gets its value in the pod; those of `_TOGETHER` are only valid together.
     if "$(" in value or name in _TOGETHER:
         return
     try:
-        settings.from_env({name: value})
+        if program == Program.OPERATOR:
+            operator.OperatorSettings.from_env({name: value})
+        else:
+            resolver.ResolverSettings.from_env({name: value})
     except SettingsError as error:
         raise ChoiceError(f"--env {program}:{error}") from error
 
@@ -281,13 +280,17 @@ def _option(name: str, read: Callable[[Any], Any] | None = None, **attributes: A
         except ChoiceError as error:
             raise click.UsageError(str(error)) from error
 
-    flag = attributes.pop("flag", _flag(name))
-    return click.option(flag, name, callback=called if read else None, **attributes)
+    return click.option(_flag(name), name, callback=called if read else None, **attributes)
 
 
 def _switch(name: str, about: str) -> Decorator:
     value = not _flag(name).startswith("--no-")
     return _option(name, lambda _given: value, is_flag=True, help=about)
+
+
+def _toggle(name: str, about: str) -> Decorator:
+    on = _flag(name)
+    return click.option(f"{on}/{_off(on)}", name, default=None, help=about)
 
 
 def _repeated(name: str, read: Callable[[Any], Any], metavar: str, about: str) -> Decorator:
@@ -297,10 +300,7 @@ def _repeated(name: str, read: Callable[[Any], Any], metavar: str, about: str) -
 _OPTIONS = (
     namespace_option("The namespace of operator and resolver.", NAMESPACE),
     _option("image", show_default=IMAGE, help="The image of both programs."),
-    _switch(
-        "namespaced",
-        "Grant rights in the watched namespaces only: Roles, no ClusterRole.",
-    ),
+    _switch("namespaced", "Grant rights in the watched namespaces only: Roles, no ClusterRole."),
     _repeated(
         "watch_namespaces",
         _distinct,
@@ -327,11 +327,9 @@ _OPTIONS = (
     ),
     _switch("with_definition", "Do not install the CustomResourceDefinition."),
     _switch("with_namespace", "Do not create the Namespace; it must exist."),
-    _option(
+    _toggle(
         "shared_port",
-        flag="--shared-port/--no-shared-port",
-        default=None,
-        help=f"Open port {RESOLVER_SHARED_PORT}, on which the Host header selects the Service: its clients"
+        f"Open port {RESOLVER_SHARED_PORT}, on which the Host header selects the Service: its clients"
         " reach every Service with an ElastiService. Off, unless KubeElasti is in the namespace.",
     ),
     _switch("kubelet_stats", "Do not read kubelets, which the trigger `network` needs."),
@@ -346,23 +344,17 @@ _OPTIONS = (
         "A trigger of ElastiServices that leave out `triggers`; may be repeated, or `none`. `network` by default,"
         " unless the cluster has or had an earlier installation or KubeElasti.",
     ),
-    _option(
+    _toggle(
         "doze",
-        flag="--doze/--no-doze",
-        default=None,
-        help="Allow `sleep.mode: Doze`: the operator may patch pods/resize and evict pods. Off by default.",
+        "Allow `sleep.mode: Doze`: the operator may patch pods/resize and evict pods. Off by default.",
     ),
-    _option(
+    _toggle(
         "enrolment",
-        flag="--enrolment/--no-enrolment",
-        default=None,
-        help=f"Create ElastiServices for Services and namespaces with the label {SLEEP_LABEL}. Off by default.",
+        f"Create ElastiServices for Services and namespaces with the label {SLEEP_LABEL}. Off by default.",
     ),
-    _option(
+    _toggle(
         "waiting_page",
-        flag="--waiting-page/--no-waiting-page",
-        default=None,
-        help="Show browsers a page while a target wakes, unless its ElastiService sets wake.page.mode."
+        "Show browsers a page while a target wakes, unless its ElastiService sets wake.page.mode."
         " Off by default.",
     ),
     _option(
@@ -397,7 +389,7 @@ _OPTIONS = (
     ),
     _repeated(
         "resources",
-        _read_resources,
+        lambda given: _of_programs("--resources", given, "operator:limits.memory=1Gi", [*Program]),
         "PROGRAM:KEY=VALUE",
         "Resources of a program, such as resolver:limits.memory=2Gi; may be repeated.",
     ),
