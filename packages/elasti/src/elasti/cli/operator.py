@@ -60,11 +60,11 @@ def _key(flag: str) -> str:
     return "go" + flag.replace("-", "_")
 
 
-def _notify_url(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+def _notify_url(text: str) -> str:
     from elasti.operator.settings import parse_notify_url
 
     try:
-        return parse_notify_url(text) if text is not None else None
+        return parse_notify_url(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -106,7 +106,8 @@ def _notify_url(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 )
 @click.option(
     "--notify-url",
-    callback=_notify_url,
+    type=_notify_url,
+    metavar="TEXT",
     help="Where CloudEvents of asleep, awake and trouble are posted. [env: ELASTI_NOTIFY_URL]",
 )
 @click.option(
@@ -146,24 +147,9 @@ def command(
       elasti operator --pretty --no-leader-elect --no-authenticate
       WATCH_NAMESPACES=shop,blog elasti operator
     """
-    _run(
-        watch_namespaces=watch_namespaces or None,
-        health_port=health_address if health_port is None else health_port,
-        **options,
-    )
-
-
-def _run(**options: Any) -> None:
-    """Run the operator. Raises ClickException with one line if it cannot."""
-    from elasti.api.parsing import SettingsError
     from elasti.cli.programs import run_operator
-    from elasti.cli.running import failure_from, raise_failed
-    from kubeloop.client import KubeError
+    from elasti.cli.running import run_program
 
-    try:
-        raise_failed()
-        run_operator(**options)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from error
-    except (KubeError, OSError) as error:
-        raise failure_from(error) from error
+    options["watch_namespaces"] = watch_namespaces or None
+    options["health_port"] = health_address if health_port is None else health_port
+    run_program(run_operator, options, refused=click.ClickException)

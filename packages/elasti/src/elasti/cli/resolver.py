@@ -17,11 +17,7 @@ from elasti.cli.options import WholeNumber, log_options
     help="Processes that share the ports; 1 by default, one per core recommended.",
 )
 @click.option("--host", help="The address to listen on; all of them by default.")
-@click.option(
-    "--admin-port",
-    type=WholeNumber(1, 65535),
-    help=f"{RESOLVER_ADMIN_PORT} by default.",
-)
+@click.option("--admin-port", type=WholeNumber(1, 65535), help=f"{RESOLVER_ADMIN_PORT} by default.")
 @click.option(
     "--shared-port",
     type=WholeNumber(0, 65535),
@@ -65,23 +61,8 @@ def command(*, no_authentication: bool, **options: Any) -> None:
       elasti resolver --workers 4
       elasti resolver --operator-url http://127.0.0.1:8013 --no-authentication
     """
-    _run(authenticate=False if no_authentication else None, **options)
+    from elasti.cli.programs import run_resolver
+    from elasti.cli.running import run_program
 
-
-def _run(**options: Any) -> None:
-    """Run the resolver. Raises ClickException with one line if it cannot."""
-    from elasti.api.parsing import SettingsError
-    from elasti.cli.programs import CannotRun, run_resolver
-    from elasti.cli.running import failure_from, raise_failed
-    from kubeloop.client.errors import KubeError
-    from kubeloop.informer.sync import NotSynced
-
-    try:
-        raise_failed()
-        run_resolver(**options)
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
-    except CannotRun as error:
-        raise click.ClickException(str(error)) from error
-    except (KubeError, NotSynced, OSError) as error:
-        raise failure_from(error) from error
+    options["authenticate"] = False if no_authentication else None
+    run_program(run_resolver, options, refused=click.UsageError)

@@ -148,10 +148,26 @@ def print_server_warnings() -> Iterator[None]:
         logger.removeHandler(printer)
 
 
-def raise_failed() -> None:
-    """Raise the error of a program that was started without this command line (`elasti.__main__`)."""
-    if isinstance(failed := click.get_current_context().obj, BaseException):
-        raise failed
+def run_program(
+    program: Callable[..., None], options: dict[str, Any], *, refused: type[click.ClickException]
+) -> None:
+    """Run a program of an installation; `refused`: what is raised for wrong settings.
+
+    If the program was started without this command line (`elasti.__main__`), its error is raised.
+    """
+    from elasti.api.parsing import SettingsError
+    from elasti.cli.programs import CannotRun
+
+    try:
+        if isinstance(failed := click.get_current_context().obj, BaseException):
+            raise failed
+        program(**options)
+    except SettingsError as error:
+        raise refused(str(error)) from error
+    except CannotRun as error:
+        raise click.ClickException(str(error)) from error
+    except (KubeError, NotSynced, OSError) as error:
+        raise failure_from(error) from error
 
 
 def run_to_end(job: Job[T]) -> T:
@@ -160,14 +176,9 @@ def run_to_end(job: Job[T]) -> T:
     Errors that a user can fix become a `Failure`.
     """
     try:
-        with asyncio.Runner() as runner:
-            return runner.run(_cancelled_by_signals(job))
+        return _run(job)
     except asyncio.CancelledError:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
-    except BrokenPipeError:
-        raise
-    except _EXPECTED as error:
-        raise failure_from(error) from error
 
 
 def run_until_interrupted(job: Job[None], *, loop_factory: LoopFactory | None = None) -> None:
@@ -175,12 +186,14 @@ def run_until_interrupted(job: Job[None], *, loop_factory: LoopFactory | None = 
 
     Errors that a user can fix become a `Failure`.
     """
+    with contextlib.suppress(asyncio.CancelledError):
+        _run(job, loop_factory)
+
+
+def _run(job: Job[T], loop_factory: LoopFactory | None = None) -> T:
     try:
-        with (
-            contextlib.suppress(asyncio.CancelledError),
-            asyncio.Runner(loop_factory=loop_factory) as runner,
-        ):
-            runner.run(_cancelled_by_signals(job))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(_cancelled_by_signals(job))
     except BrokenPipeError:
         raise
     except _EXPECTED as error:
