@@ -15,7 +15,7 @@ import click
 
 from elasti.api.names import ELASTISERVICES
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import cluster_options, namespace_option, timeout_option
+from elasti.cli.options import cluster_options, namespace_option, span, timeout_option
 from elasti.cli.options import name as object_name
 from elasti.cli.rendering import duration, echo, render
 
@@ -36,9 +36,7 @@ _KINDS = {
 _LONGEST = 604_800
 
 
-def _workload(_ctx: click.Context, _param: click.Parameter, text: str | None) -> WorkloadRef | None:
-    if text is None:
-        return None
+def _workload(text: str) -> WorkloadRef:
     from elasti.operator.enrolment.finder import WorkloadRef
 
     word, slash, rest = text.partition("/")
@@ -48,31 +46,24 @@ def _workload(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     raise click.BadParameter(f"{text!r} is not a workload; write deployment/web or statefulset/web")
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    from elasti.api.parsing import parse_duration
-
-    if text is None:
-        return None
-    try:
-        seconds = round(parse_duration(text))
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(str(error)) from error
+def _seconds(text: str) -> int:
+    seconds = round(span(text))
     if not 1 <= seconds <= _LONGEST:
         raise click.BadParameter(f"{text!r} is not between 1s and 168h")
     return seconds
 
 
-def _names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[str]:
+def _names(text: str) -> list[str]:
     return [object_name(name) for name in text.split(",")] if text else []
 
 
 @click.command("enable")
-@click.argument("workload", metavar="KIND/NAME", required=False, callback=_workload)
+@click.argument("workload", metavar="KIND/NAME", required=False, type=_workload)
 @namespace_option()
 @click.option(
     "--after",
     metavar="DURATION",
-    callback=_seconds,
+    type=_seconds,
     help="Let it sleep after this long without use.  [default: 15m]",
 )
 @click.option(
@@ -85,14 +76,13 @@ def _names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> li
     "--with",
     "needs",
     metavar="NAME,...",
-    callback=_names,
+    type=_names,
+    default="",
     help="What belongs to it, such as postgres,worker. An ElastiService wakes before it and does not sleep before it;"
     " a Deployment or StatefulSet without a Service sleeps and wakes with it.",
 )
 @click.option(
-    "--observe",
-    is_flag=True,
-    help="Only observe it: report what Elasti would do, without scaling.",
+    "--observe", is_flag=True, help="Only observe it: report what Elasti would do, without scaling."
 )
 @click.option(
     "--observed",
@@ -236,9 +226,8 @@ def choose_service(
         )
     if len(usable) == 1:
         others = f"; not usable:{problems}" if problems else ""
-        return usable[
-            0
-        ], f"the only Service that selects the pods of {workload} ({_pairs(labels)}){others}"
+        why = f"the only Service that selects the pods of {workload} ({_pairs(labels)}){others}"
+        return usable[0], why
     if usable:
         base = f"elasti enable {workload} -n {namespace} --service"
         raise Failure(
@@ -322,7 +311,7 @@ async def _apart(
     services: Sequence[Service],
 ) -> list[WorkloadRef]:
     """Return the names that are workloads instead of ElastiServices. Raises Failure and KubeError."""
-    from elasti.operator.enrolment.finder import KINDS, WorkloadRef
+    from elasti.operator.enrolment.finder import KINDS, WorkloadRef, leads_to
     from kubeloop.client.errors import NotFound
 
     workers = []
@@ -336,7 +325,8 @@ async def _apart(
             except NotFound:
                 continue
             labels = found["spec"]["template"]["metadata"].get("labels") or {}
-            if (service := _served_by(services, labels)) is not None:
+            serving = (s.metadata.name for s in services if leads_to(s, labels))
+            if (service := next(serving, None)) is not None:
                 raise Failure(
                     ExitCode.FAILED,
                     f"--with names {name}, which Service {service} leads to: its connections would be refused"
@@ -353,12 +343,6 @@ async def _apart(
                 " StatefulSet of that name",
             )
     return workers
-
-
-def _served_by(services: Sequence[Service], labels: dict[str, str]) -> str | None:
-    from elasti.operator.enrolment.finder import leads_to
-
-    return next((s.metadata.name for s in services if leads_to(s, labels)), None)
 
 
 def _elastiservice(

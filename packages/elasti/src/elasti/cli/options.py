@@ -58,6 +58,16 @@ def name(text: str) -> str:
     return bare
 
 
+def span(text: str) -> float:
+    """Return the seconds of a duration such as 90s or 3h. Raises BadParameter."""
+    from elasti.api.parsing import parse_duration
+
+    try:
+        return parse_duration(text)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(str(error)) from error
+
+
 class WholeNumber(click.IntRange):
     """A whole number within limits."""
 
@@ -78,15 +88,10 @@ class Timeout(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from elasti.api.parsing import parse_duration
-
         try:
             seconds = float(value)
         except ValueError:
-            try:
-                seconds = parse_duration(value)
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
+            seconds = span(value)
         if not 0 < seconds < math.inf:
             self.fail(f"{value} is not above 0", param, ctx)
         return seconds
@@ -109,9 +114,7 @@ def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
         help="The kubeconfig file to use.  [default: KUBECONFIG, else ~/.kube/config]",
     )(called)
     return click.option(
-        "--context",
-        shell_complete=complete_contexts,
-        help="The kubeconfig context to use.",
+        "--context", shell_complete=complete_contexts, help="The kubeconfig context to use."
     )(called)
 
 

@@ -27,16 +27,13 @@ _OPENCOST_TIMEOUT = 30.0
 _LONGEST_ANSWER = 16 << 20
 
 
-def _window(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.timedelta | None:
+def _window(text: str) -> dt.timedelta:
     from elasti.api.parsing import parse_duration
 
-    if text is None:
-        return None
     days = _DAYS.fullmatch(text)
     try:
-        found = dt.timedelta(
-            **({"days": int(days[1])} if days else {"seconds": parse_duration(text)})
-        )
+        seconds = int(days[1]) * 86400 if days else parse_duration(text)
+        found = dt.timedelta(seconds=seconds)
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(f"{text!r} is not a duration; write 7d, 36h or 90m") from error
     if found <= dt.timedelta():
@@ -44,17 +41,15 @@ def _window(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
     return found
 
 
-def _by(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    if text is None or text == "namespace" or (text.startswith("label:") and text[6:]):
+def _by(text: str) -> str:
+    if text == "namespace" or (text.startswith("label:") and text[6:]):
         return text
     raise click.BadParameter(f"{text!r} is not a grouping; write namespace or label:KEY")
 
 
-def _url(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+def _url(text: str) -> str:
     from elasti.api.parsing import is_http_url
 
-    if text is None:
-        return None
     if not is_http_url(text) or "?" in text:
         raise click.BadParameter(f"{text!r} is not an address; write http://localhost:9003")
     return text.rstrip("/")
@@ -81,7 +76,7 @@ def _prices(path: str) -> Prices:
     "--since",
     "window",
     metavar="DURATION",
-    callback=_window,
+    type=_window,
     help="Only this far back, such as 7d; by default everything that is counted.",
 )
 @click.option(
@@ -92,7 +87,7 @@ def _prices(path: str) -> Prices:
 @click.option(
     "--by",
     metavar="KEY",
-    callback=_by,
+    type=_by,
     help="A row for each namespace, or for each value of a label of ElastiServices: label:team.",
 )
 @click.option(
@@ -103,19 +98,14 @@ def _prices(path: str) -> Prices:
 @click.option(
     "--opencost",
     metavar="URL",
-    callback=_url,
+    type=_url,
     help="Show costs at the prices that OpenCost reports for the same time: http://localhost:9003.",
 )
 @output_option("table", "json", "csv", "markdown", "html")
 @elasti_namespace_option
 @cluster_options
 def command(
-    *,
-    access: AccessOptions,
-    output: str,
-    prices: str | None,
-    opencost: str | None,
-    **options: Any,
+    *, access: AccessOptions, output: str, prices: str | None, opencost: str | None, **options: Any
 ) -> None:
     """Report the capacity that sleep has released, and what it costs.
 

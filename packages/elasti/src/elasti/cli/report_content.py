@@ -113,12 +113,11 @@ class Report:
                     for group in self._groups()
                 ]
             } | found
-        names = [(one.es.metadata.namespace, one.es.metadata.name) for one in self.entries]
         rows = [
-            {"namespace": namespace, "name": name}
+            {"namespace": one.es.metadata.namespace, "name": one.es.metadata.name}
             | one.source
             | ({"cost": self._cost([one])} if self.priced else {})
-            for (namespace, name), one in zip(names, self.entries, strict=True)
+            for one in self.entries
         ]
         return {"services": rows} | found
 
@@ -194,10 +193,7 @@ class Report:
             yield f"Released: {cpu:.1f} core hours, {memory:.1f} GiB hours."
         if self.prices is not None:
             cost = f"{self._cost(fit) or 0.0:.2f} {self.prices.currency}".rstrip()
-            yield (
-                f"Cost of that capacity: {cost}. It turns into idle capacity, which is paid for until nodes"
-                " go."
-            )
+            yield f"Cost of that capacity: {cost}. It turns into idle capacity, which is paid for until nodes go."
             if self.prices.idle is not None:
                 yield f"Idle capacity in the same time, as OpenCost reports it: {self.prices.idle:.2f}."
         if self.observe:

@@ -17,13 +17,19 @@ import click
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.states import NOT_READY, State, state_text, state_word
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import choice_options, cluster_options, namespace_option, timeout_option
+from elasti.cli.options import (
+    choice_options,
+    cluster_options,
+    namespace_option,
+    span,
+    timeout_option,
+)
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.cli.cluster import AccessOptions
-    from elasti.cli.elastiservices import ElastiServices, ElastiServiceWatch
+    from elasti.cli.elastiservices import ElastiServiceWatch
     from elasti.cli.options import Choice
     from kubeloop.client import Client
 
@@ -48,22 +54,16 @@ class RequestKind(enum.Enum):
         return "asleep" if self is RequestKind.SLEEP else "awake"
 
 
-def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.datetime | None:
-    from elasti.api.parsing import parse_duration
-
-    if text is None:
-        return None
+def _duration(text: str) -> dt.datetime:
     try:
-        return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=parse_duration(text))
-    except (ValueError, OverflowError) as error:
+        return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=span(text))
+    except OverflowError as error:
         raise click.BadParameter(str(error)) from error
 
 
-def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.datetime | None:
+def _moment(text: str) -> dt.datetime:
     from kubeloop.objects.times import parse_time
 
-    if text is None:
-        return None
     now = dt.datetime.now().astimezone()
     try:
         if ":" not in text[:3]:
@@ -85,13 +85,13 @@ def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
     "--for",
     "duration",
     metavar="DURATION",
-    callback=_duration,
+    type=_duration,
     help="Keep it awake for this long, such as 3h or 90m, even if its triggers are quiet.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    callback=_moment,
+    type=_moment,
     help="Keep it awake until this time: 18:00 (the next one, local time) or 2030-01-31T18:00:00Z.",
 )
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
@@ -118,12 +118,14 @@ def wake(
       elasti wake web --for 3h
       elasti wake -l team=shop --until 18:00
     """
+    from elasti.cli.running import run_to_end
+
     if duration and until:
         raise click.UsageError("give --for or --until, not both")
     kept = duration or until
     if kept is not None and kept <= dt.datetime.now(dt.UTC):
         raise click.UsageError("--until must be in the future, and --for above 0")
-    _call(RequestKind.WAKE, choice, access, options | {"kept_until": kept})
+    run_to_end(lambda: _request(RequestKind.WAKE, choice, access, kept_until=kept, **options))
 
 
 @click.command("sleep")
@@ -148,7 +150,9 @@ def sleep(*, choice: Choice, access: AccessOptions, **options: Any) -> None:
       elasti sleep web
       elasti sleep web -n shop --wait
     """
-    _call(RequestKind.SLEEP, choice, access, options)
+    from elasti.cli.running import run_to_end
+
+    run_to_end(lambda: _request(RequestKind.SLEEP, choice, access, **options))
 
 
 @click.command("suspend")
@@ -207,14 +211,6 @@ def _change(
                 echo(f"{name} is {done}")
 
     run_to_end(change)
-
-
-def _call(
-    kind: RequestKind, choice: Choice, access: AccessOptions, options: dict[str, Any]
-) -> None:
-    from elasti.cli.running import run_to_end
-
-    run_to_end(lambda: _request(kind, choice, access, **options))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -280,18 +276,22 @@ async def _request(
     """Request each, and with `wait` wait for all of them. Raises Failure."""
     import asyncio
 
+    from elasti.api.wire import Ask
     from elasti.cli.elastiservices import ElastiServices
     from elasti.cli.running import connected
+    from kubeloop.objects.patches import MergePatch
 
     async with connected(access) as client:
         objects = ElastiServices(client, namespace or client.namespace)
         names = await objects.chosen(choice)
         # If one does not exist, nothing is requested.
         for es in [await objects.get(name) for name in names]:
-            _refuse_observed(kind, es)
+            if es.spec.observes:
+                raise _is_observed(kind, es)
             if kind is RequestKind.SLEEP:
                 _warn_of_cuts(es)
-        asked = [await _ask(kind, objects, name, kept_until) for name in names]
+        body = MergePatch(Ask(kind.verb).patch(dt.datetime.now(dt.UTC), kept_until))
+        asked = [await objects.patch(name, body) for name in names]
         if not wait:
             for es in asked:
                 echo(f"{es.metadata.name}: {kind.verb} requested; follow it with elasti get")
@@ -301,17 +301,13 @@ async def _request(
             await _RequestWait(kind, es).until_over(client, until)
 
 
-def _refuse_observed(kind: RequestKind, es: ElastiService) -> None:
-    """Refuse to ask for what is only observed. Raises Failure."""
-    if es.spec.observes:
-        name = es.metadata.name
-        raise Failure(
-            ExitCode.FAILED,
-            f"{name} is observed (spec.policy: Observe), so Elasti never scales it; nothing was requested",
-            remedy="It is awake."
-            if kind is RequestKind.WAKE
-            else f"To let it sleep: {enforce_command(es)}",
-        )
+def _is_observed(kind: RequestKind, es: ElastiService) -> Failure:
+    to_sleep = f"To let it sleep: {enforce_command(es)}"
+    return Failure(
+        ExitCode.FAILED,
+        f"{es.metadata.name} is observed (spec.policy: Observe), so Elasti never scales it; nothing was requested",
+        remedy="It is awake." if kind is RequestKind.WAKE else to_sleep,
+    )
 
 
 def enforce_command(es: ElastiService) -> str:
@@ -336,16 +332,6 @@ def _warn_of_cuts(es: ElastiService) -> None:
             " connections that are open to its pods will be cut",
             err=True,
         )
-
-
-async def _ask(
-    kind: RequestKind, objects: ElastiServices, name: str, kept_until: dt.datetime | None
-) -> ElastiService:
-    from elasti.api.wire import Ask
-    from kubeloop.objects.patches import MergePatch
-
-    body = Ask(kind.verb).patch(dt.datetime.now(dt.UTC), kept_until)
-    return await objects.patch(name, MergePatch(body))
 
 
 class _RequestWait:
