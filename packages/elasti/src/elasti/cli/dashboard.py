@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.options import (
-    WholeNumber,
-    cluster_options,
-    elasti_namespace_option,
-    namespace_option,
-)
+from elasti.cli import options
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -24,10 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command("dashboard")
-@namespace_option("Only this namespace; all by default.")
+@options.namespace_option("Only this namespace; all by default.")
 @click.option(
     "--port",
-    type=WholeNumber(0, 65535),
+    type=options.WholeNumber(0, 65535),
     default=0,
     help="The port to listen on.  [default: a free one]",
 )
@@ -40,8 +35,8 @@ if TYPE_CHECKING:
     help="In a pod: serve visitors at this host name, each with the bearer token that the proxy in front sends."
     " Repeat it for more host names.",
 )
-@elasti_namespace_option
-@cluster_options
+@options.elasti_namespace_option
+@options.cluster_options
 def command(
     *,
     access: AccessOptions,

@@ -22,7 +22,7 @@ from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Iterator
 
     from elasti.cli.options import Choice
     from kubeloop.client import Client, Resource
@@ -49,11 +49,7 @@ class ElastiServices:
 
     async def get(self, name: str) -> ElastiService:
         """Return one. Raises Failure or KubeError."""
-        try:
-            with definition_needed():
-                return await self.resource.get(name)
-        except NotFound:
-            raise await self._unknown(name) from None
+        return await self._known(name, self.resource.get(name))
 
     async def named(
         self, names: tuple[str, ...], selector: str = ""
@@ -90,18 +86,18 @@ class ElastiServices:
 
     async def patch(self, name: str, patch: Patch) -> ElastiService:
         """Change one. Raises Failure or KubeError."""
+        changing = self.resource.patch(name, patch, field_manager=CLI_FIELD_MANAGER)
+        return await self._known(name, changing)
+
+    async def _known(self, name: str, call: Awaitable[ElastiService]) -> ElastiService:
+        others: list[str] = []
         try:
             with definition_needed():
-                return await self.resource.patch(name, patch, field_manager=CLI_FIELD_MANAGER)
+                return await call
         except NotFound:
-            raise await self._unknown(name) from None
-
-    async def _unknown(self, name: str) -> Failure:
-        try:
-            others = [es.metadata.name for es in await self.all()]
-        except KubeError:
-            others = []
-        return Failure(ExitCode.NOT_FOUND, no_such(name, self.namespace, others))
+            with contextlib.suppress(KubeError):
+                others = [es.metadata.name for es in await self.all()]
+        raise Failure(ExitCode.NOT_FOUND, no_such(name, self.namespace, others))
 
 
 def no_such(name: str, namespace: str, others: list[str]) -> str:

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from elasti.api.names import ENROLLED_LABEL, PLURAL, SLEEP_LABEL
-from elasti.cli.options import (
-    cluster_options,
-    elasti_namespace_option,
-    namespace_option,
-    output_option,
-)
+from elasti.cli import options
 from elasti.cli.rendering import NOTHING, counted, echo, render, table
 
 if TYPE_CHECKING:
@@ -39,11 +34,11 @@ class EnrolledRow(NamedTuple):
 
 
 @click.command("enrolled")
-@namespace_option()
+@options.namespace_option()
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
-@output_option("table", "json", "yaml")
-@elasti_namespace_option
-@cluster_options
+@options.output_option("table", "json", "yaml")
+@options.elasti_namespace_option
+@options.cluster_options
 def command(
     *,
     namespace: str | None,

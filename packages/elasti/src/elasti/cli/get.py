@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from elasti.api.view import ElastiServiceRow
     from elasti.cli.cluster import AccessOptions
-    from elasti.cli.elastiservices import ElastiServiceChange
     from elasti.cli.exits import Failure
     from elasti.dashboard.live import HeldCounts
     from kubeloop.client import Client
@@ -99,10 +98,6 @@ class GetQuery:
         """Return the namespace to read; empty for all."""
         return "" if self.everywhere else self.namespace or client.namespace
 
-    def includes(self, name: str) -> bool:
-        """Whether an ElastiService of that name is wanted."""
-        return not self.names or name in self.names
-
 
 async def show(access: AccessOptions, query: GetQuery) -> None:
     """Print the ElastiServices. Raises Failure."""
@@ -131,6 +126,7 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
 
 async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
     """Print the ElastiServices, then every change, until cancelled. Raises Failure."""
+    from elasti.api.conditions import Obstacle, Reason
     from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices, watch_elastiservices
     from elasti.cli.running import connected
@@ -145,8 +141,12 @@ async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
         async with watch_elastiservices(client, objects.namespace, "", query.selector) as changes:
             while True:
                 change = await changes.next()
-                if query.includes(change.es.metadata.name):
-                    printer.show(_changed(change, await _held(client, query)))
+                if query.names and change.es.metadata.name not in query.names:
+                    continue
+                row = row_of(change.es, (await _held(client, query)).counts)
+                if change.deleted:
+                    row = dataclasses.replace(row, why=Obstacle(Reason.DELETED))
+                printer.show(row)
 
 
 async def _held(client: Client, query: GetQuery) -> HeldCounts:
@@ -155,14 +155,6 @@ async def _held(client: Client, query: GetQuery) -> HeldCounts:
     if query.output == "name":
         return HeldCounts(None)
     return await read_held(client, query.elasti_namespace)
-
-
-def _changed(change: ElastiServiceChange, held: HeldCounts) -> ElastiServiceRow:
-    from elasti.api.conditions import Obstacle, Reason
-    from elasti.api.view import row_of
-
-    row = row_of(change.es, held.counts)
-    return dataclasses.replace(row, why=Obstacle(Reason.DELETED)) if change.deleted else row
 
 
 def listed(rows: Sequence[ElastiServiceRow], query: GetQuery, now: dt.datetime) -> str:

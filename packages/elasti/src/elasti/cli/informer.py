@@ -109,13 +109,7 @@ async def follow(
 
 def sentence(kind: str, note: Notification[PartialObjectMetadata]) -> str:
     """Return what a notification means."""
-    from kubeloop.informer import Added, Updated
+    from kubeloop.informer import Added, Deleted, Updated
 
-    match note:
-        case Added():
-            verb = "handleAdd"
-        case Updated():
-            verb = "handleUpdate"
-        case _:
-            verb = "handleDelete"
-    return f"{verb} is called for {kind} (key: {note.key})"
+    verbs = {Added: "Add", Updated: "Update", Deleted: "Delete"}
+    return f"handle{verbs[type(note)]} is called for {kind} (key: {note.key})"

@@ -194,15 +194,12 @@ class Uninstaller:
     # ElastiServices
 
     async def _end(self, *, works: bool) -> None:
-        await self._wake()
-        if not self.keep:
-            await self._delete(works=works)
-
-    async def _wake(self) -> None:
         await self._targets.ask_to_wake()
         asleep = await self._targets.until_awake(self.seconds)
         if asleep and not self.force:
             raise _not_woken(asleep, self.seconds)
+        if not self.keep:
+            await self._delete(works=works)
 
     async def _delete(self, *, works: bool) -> None:
         await self._targets.delete()
