@@ -86,9 +86,8 @@ async def _run(*, keep: bool, ui: bool) -> None:
                         lost = await demo.show()
                         if ui:
                             story.heading("Your turn: open web in the browser and press Wake")
-                            story.line(
-                                "  It sleeps again after 6 quiet seconds, unless you press Keep awake."
-                            )
+                            again = "It sleeps again after 6 quiet seconds"
+                            story.line(f"  {again}, unless you press Keep awake.")
                         if keep or ui:
                             await demo.explore(path)
                         story.heading(
@@ -164,9 +163,8 @@ class Demo:
         from elasti.cli.rendering import Progress
 
         self._story.report("cluster", "`elasti install`: two operators and two resolvers")
-        await Installer(self._client, manifests.choices(), Progress(quiet=True)).install(
-            wait=_PATIENCE
-        )
+        installer = Installer(self._client, manifests.choices(), Progress(quiet=True))
+        await installer.install(wait=_PATIENCE)
         self._story.report("cluster", "operator and resolver are ready")
         for obj in manifests.samples():
             resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
@@ -187,15 +185,10 @@ class Demo:
         story.heading(f"{BURST} requests and a TCP connection arrive at the sleeping Services")
         began = asyncio.get_running_loop().time()
         story.report("you", f"{BURST} x GET {web}/, and a connection to echo")
-        answers, echo = await asyncio.gather(
-            load.http(web, BURST),
-            load.tcp(*addresses["echo"]),
-        )
+        answers, echo = await asyncio.gather(load.http(web, BURST), load.tcp(*addresses["echo"]))
         held = [*answers, echo]
-        story.report(
-            "you",
-            "every one was answered" if all(a.ok for a in held) else "NOT every one was answered",
-        )
+        every = "every one" if all(answer.ok for answer in held) else "NOT every one"
+        story.report("you", f"{every} was answered")
         story.table(held)
 
         story.heading("The apps are awake: the resolver steps aside")

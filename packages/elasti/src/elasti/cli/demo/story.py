@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 40
 # The events of a target, in the order of a wake-up, and how each is reported.
-_POD_MOMENTS = (
-    ("pod pending", "its pod is created"),
-    ("pod running", "its process runs"),
-)
+_POD_MOMENTS = {"pod pending": "its pod is created", "pod running": "its process runs"}
 READY = "Kubernetes reports the pod ready"
 
 
@@ -51,7 +48,7 @@ def timeline(
     steps = [WakeMoment(0.0, "the first request arrives at the sleeping Service")]
     steps += [
         WakeMoment(moments[name] - began, what)
-        for name, what in _POD_MOMENTS
+        for name, what in _POD_MOMENTS.items()
         if moments.get(name, 0.0) >= began
     ]
     took = sorted(answer.took for answer in answers if answer.ok)
@@ -135,10 +132,8 @@ class Story:
         self.heading("Summary")
         self._output.print(f"  {len(answers)} requests, {click.style(f'{lost} lost', bold=True)}")
         if held:
-            self.line(
-                f"  {len(held)} held: median {statistics.median(held):.2f} s,"
-                f" longest {max(held):.2f} s"
-            )
+            median, longest = statistics.median(held), max(held)
+            self.line(f"  {len(held)} held: median {median:.2f} s, longest {longest:.2f} s")
         self.heading("Where the time of web's wake-up went")
         for words in drawn(steps):
             self.line(f"  {words}")
@@ -149,9 +144,8 @@ class Story:
         first = next((step.at for step in steps if "first held" in step.what), None)
         ready = next((step.at for step in steps if step.what == READY), None)
         if first is not None and ready is not None and ready > first:
-            self.line(
-                f"  The resolver found the app answering {ready - first:.2f} s before Kubernetes did."
-            )
+            sooner = f"{ready - first:.2f} s before Kubernetes did"
+            self.line(f"  The resolver found the app answering {sooner}.")
 
 
 _STATE_COLOURS = {"awake": "green", "asleep": "blue"}
@@ -275,9 +269,8 @@ class DemoWatch:
             # A workload that has just been created looks like one that wakes.
             is_new = state == State.WAKING and State.PROXY not in self._moments[name]
             self._note(name, state)
-            words = (
-                "starting: its first pod is not ready yet" if is_new else STATES.get(state, state)
-            )
+            starts = "starting: its first pod is not ready yet"
+            words = starts if is_new else STATES.get(state, state)
             self._story.report("elasti", f"{name} is {words}")
         await self._notify_waiters()
 

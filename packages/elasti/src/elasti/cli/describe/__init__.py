@@ -8,12 +8,6 @@ import click
 
 from elasti.cli import options
 from elasti.cli.completion import complete_names
-from elasti.cli.options import (
-    cluster_options,
-    elasti_namespace_option,
-    namespace_option,
-    output_option,
-)
 from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
@@ -22,10 +16,10 @@ if TYPE_CHECKING:
 
 @click.command("describe")
 @click.argument("name", type=options.name, shell_complete=complete_names)
-@namespace_option()
-@output_option("text", "json", "yaml")
-@elasti_namespace_option
-@cluster_options
+@options.namespace_option()
+@options.output_option("text", "json", "yaml")
+@options.elasti_namespace_option
+@options.cluster_options
 def command(
     *, name: str, namespace: str | None, output: str, elasti_namespace: str, access: AccessOptions
 ) -> None:

@@ -8,9 +8,9 @@ prevent sleep or waking.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-import msgspec
+from msgspec import to_builtins
 
 from elasti.api import conditions as words
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
@@ -126,10 +126,14 @@ class Description:
 
     def to_json(self) -> JsonObject:
         """Return it for scripts."""
-        parts = ("target", "pods", "services", "slices", "events")
+        names = ("target", "pods", "services", "slices", "events")
+        parts = {name: getattr(self, name) for name in names}
         return {
-            "elastiService": msgspec.to_builtins(self.es),
-            **{name: _built(getattr(self, name)) for name in parts},
+            "elastiService": to_builtins(self.es),
+            **{
+                name: {"unknown": part.why} if isinstance(part, Unreadable) else to_builtins(part)
+                for name, part in parts.items()
+            },
             "held": self.held,
             "dependencies": list(self.dependencies),
             "triggerValues": {str(index): value for index, value in self.values.items()},
@@ -140,11 +144,11 @@ class Description:
 def pod_from(obj: JsonObject) -> PodSummary:
     """Read a pod."""
     meta, status = obj["metadata"], obj.get("status") or {}
-    containers = status.get("containerStatuses") or []
+    containers, conditions = status.get("containerStatuses") or [], status.get("conditions") or []
     return PodSummary(
         name=meta["name"],
         phase="Terminating" if meta.get("deletionTimestamp") else status.get("phase", ""),
-        ready=_condition(status, "Ready").get("status") == "True",
+        ready=any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions),
         restarts=sum(entry.get("restartCount", 0) for entry in containers),
         node=(obj.get("spec") or {}).get("nodeName", ""),
         trouble=next(pod_troubles(status), ""),
@@ -194,20 +198,9 @@ def event_from(obj: JsonObject) -> EventSummary:
     )
 
 
-def _condition(status: JsonObject, kind: str) -> JsonObject:
-    found = (c for c in status.get("conditions") or () if c.get("type") == kind)
-    return next(found, {})
-
-
 def _port(port: JsonObject) -> str:
     name = f" ({port['name']})" if port.get("name") else ""
     return f"{port.get('port')}/{port.get('protocol', 'TCP')}{name}"
-
-
-def _built(part: Any) -> Any:
-    if isinstance(part, Unreadable):
-        return {"unknown": part.why}
-    return msgspec.to_builtins(part)
 
 
 def advice(found: Description) -> Iterator[str]:

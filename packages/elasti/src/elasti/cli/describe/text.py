@@ -13,7 +13,6 @@ from elasti.api.view import moment, why_of, worker_lines
 from elasti.cli.describe.model import (
     Description,
     EventSummary,
-    MaybeTarget,
     PodSummary,
     ServiceSummary,
     SliceSummary,
@@ -22,13 +21,14 @@ from elasti.cli.describe.model import (
 from elasti.cli.rendering import NOTHING, ago, counted, duration, one_line, table, with_time_left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from elasti.api.types import (
         ElastiServiceSpec,
         ElastiServiceStatus,
         ObservedStatus,
         ScaleTrigger,
+        StatusCondition,
         TriggerStatus,
     )
 
@@ -39,17 +39,11 @@ _LABEL = 16
 
 def as_text(found: Description) -> str:
     """Return everything, section by section."""
-    return "".join(
-        [
-            *(_field(label, value) for label, value in _summary(found)),
-            *_conditions(found),
-            *_pods(found),
-            *_services(found),
-            *_slices(found),
-            *_events(found),
-            *_advice(found),
-        ]
-    )
+    heads = [(f"{label}:" if label else "", value) for label, value in _summary(found)]
+    fields = [f"{head:<{_LABEL}}{one_line(value)}\n" for head, value in heads]
+    sections = [part(found) for part in (_conditions, _pods, _services, _slices, _events)]
+    advice = [f"{_INDENT}{one_line(line)}\n" for line in found.advice or ("Nothing is wrong.",)]
+    return "".join([*fields, *sections, "\nAdvice:\n", *advice])
 
 
 def _summary(found: Description) -> Iterator[tuple[str, str]]:
@@ -58,7 +52,12 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     yield "Name", es.metadata.name
     yield "Namespace", es.metadata.namespace
     yield "Service", spec.service
-    yield "Target", f"{ref.kind}/{ref.name} ({ref.api_version}): {_replicas(found.target)}"
+    replicas = (
+        f"unknown: {found.target.why}"
+        if isinstance(found.target, Unreadable)
+        else f"{found.target.wanted} desired, {found.target.present} running"
+    )
+    yield "Target", f"{ref.kind}/{ref.name} ({ref.api_version}): {replicas}"
     yield from _wanted(spec, status)
     found_doze = status.doze.state if status.doze is not None else ""
     shown = state_text(status.state, found_doze)
@@ -72,10 +71,8 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
         yield "Schedule", planned
     yield "Held", str(found.held) if found.held is not None else f"unknown: {found.held_why}"
     yield from _seen(status, found)
-    yield (
-        "Why not asleep",
-        with_time_left(why_of(es), found.now) or ("it dozes" if found_doze else "it is asleep"),
-    )
+    asleep = "it dozes" if found_doze else "it is asleep"
+    yield "Why not asleep", with_time_left(why_of(es), found.now) or asleep
     for index, line in enumerate(found.dependencies):
         yield "Depends on" if not index else "", line
     for index, line in enumerate(worker_lines(es)):
@@ -104,10 +101,8 @@ def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str
         yield "Dozing for", f"{ago(moment(doze.since), found.now)}: {pods}, {cpu}m CPU given back"
         for one in doze.containers:
             memory = f", memory {one.memory} -> {one.dozed_memory}" if one.memory else ""
-            yield (
-                f"Request {one.name}",
-                f"CPU {one.cpu} -> {one.dozed_cpu}{memory} ({one.template})",
-            )
+            requests = f"CPU {one.cpu} -> {one.dozed_cpu}{memory} ({one.template})"
+            yield f"Request {one.name}", requests
     if (sleeps := moment(status.sleeps_at)) is not None and sleeps > found.now:
         yield "Sleeps in", f"{duration((sleeps - found.now).total_seconds())} if unused"
     for index, trigger in enumerate(status.triggers):
@@ -118,21 +113,15 @@ def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str
         slept = duration(status.usage.asleep_seconds)
         since = ago(moment(status.usage.since), found.now)
         wakes = counted(status.usage.wakes, "wake-up")
-        dozed = (
-            f", {duration(status.usage.dozing_seconds)} dozing"
-            if status.usage.dozing_seconds
-            else ""
-        )
+        dozing = status.usage.dozing_seconds
+        dozed = f", {duration(dozing)} dozing" if dozing else ""
         yield "Usage", f"{wakes} and {slept} asleep{dozed} in {since}"
 
 
 def _observed(observed: ObservedStatus, found: Description) -> Iterator[tuple[str, str]]:
     known, share = duration(observed.observed_seconds), quiet_share(observed)
-    since = ago(moment(observed.since), found.now)
-    yield (
-        "Would sleep",
-        f"{share:.0%} of {known} known in {since}, with {counted(observed.wakes, 'wake-up')}",
-    )
+    since, wakes = ago(moment(observed.since), found.now), counted(observed.wakes, "wake-up")
+    yield "Would sleep", f"{share:.0%} of {known} known in {since}, with {wakes}"
     if (start := observed.cold_start_seconds) is not None:
         yield "Cold start", f"p50 {start.p50:g} s, p95 {start.p95:g} s ({start.basis})"
     why = explained(observed.reasons)
@@ -179,27 +168,16 @@ def _trigger(trigger: ScaleTrigger) -> str:
     return f"{trigger.type}: {', '.join(words)}" if words else trigger.type
 
 
-def _replicas(target: MaybeTarget) -> str:
-    if isinstance(target, Unreadable):
-        return f"unknown: {target.why}"
-    return f"{target.wanted} desired, {target.present} running"
+def _conditions(found: Description) -> str:
+    def row(entry: StatusCondition) -> Sequence[str]:
+        since = ago(moment(entry.last_transition_time), found.now)
+        return entry.type, entry.status, entry.reason, since, entry.message or NOTHING
+
+    heads = ("TYPE", "STATUS", "REASON", "FOR", "MESSAGE")
+    return _section("Conditions", heads, found.es.status.conditions, row)
 
 
-def _conditions(found: Description) -> Iterator[str]:
-    rows = [
-        (
-            entry.type,
-            entry.status,
-            entry.reason,
-            ago(moment(entry.last_transition_time), found.now),
-            entry.message or NOTHING,
-        )
-        for entry in found.es.status.conditions
-    ]
-    return _section("Conditions", ("TYPE", "STATUS", "REASON", "FOR", "MESSAGE"), rows)
-
-
-def _pods(found: Description) -> Iterator[str]:
+def _pods(found: Description) -> str:
     def row(pod: PodSummary) -> Sequence[str]:
         return (
             pod.name,
@@ -212,10 +190,10 @@ def _pods(found: Description) -> Iterator[str]:
         )
 
     heads = ("NAME", "READY", "PHASE", "RESTARTS", "NODE", "AGE", "TROUBLE")
-    return _part("Pods", heads, found.pods, row)
+    return _section("Pods", heads, found.pods, row)
 
 
-def _services(found: Description) -> Iterator[str]:
+def _services(found: Description) -> str:
     ports = {port.port: port.resolver_port for port in found.es.status.resolver_ports}
     shown = ", ".join(f"{port} -> {resolver}" for port, resolver in ports.items())
 
@@ -230,50 +208,35 @@ def _services(found: Description) -> Iterator[str]:
         )
 
     heads = ("ROLE", "NAME", "TYPE", "ADDRESS", "PORTS", "RESOLVER PORTS")
-    return _part("Services", heads, found.services, row)
+    return _section("Services", heads, found.services, row)
 
 
-def _slices(found: Description) -> Iterator[str]:
+def _slices(found: Description) -> str:
     def row(one: SliceSummary) -> Sequence[str]:
         ports = ", ".join(map(str, one.ports)) or NOTHING
         return one.service, one.of, f"{one.ready} of {one.total}", ports, one.name
 
-    return _part("Endpoints", ("SERVICE", "OF", "READY", "PORTS", "SLICE"), found.slices, row)
+    return _section("Endpoints", ("SERVICE", "OF", "READY", "PORTS", "SLICE"), found.slices, row)
 
 
-def _events(found: Description) -> Iterator[str]:
+def _events(found: Description) -> str:
     def row(event: EventSummary) -> Sequence[str]:
         when, count = ago(event.at, found.now), str(event.count)
         return when, event.kind, event.reason, count, event.about, event.message
 
     heads = ("AGE", "TYPE", "REASON", "COUNT", "ABOUT", "MESSAGE")
-    return _part("Events", heads, found.events, row)
+    return _section("Events", heads, found.events, row)
 
 
-def _advice(found: Description) -> Iterator[str]:
-    yield "\nAdvice:\n"
-    for sentence in found.advice or ("Nothing is wrong.",):
-        yield f"{_INDENT}{one_line(sentence)}\n"
-
-
-def _field(label: str, value: str) -> str:
-    head = f"{label}:" if label else ""
-    return f"{head:<{_LABEL}}{one_line(value)}\n"
-
-
-def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    body = list(rows)
-    yield f"\n{title}:\n"
-    yield table(heads, body, indent=_INDENT) if body else f"{_INDENT}none\n"
-
-
-def _part(
+def _section(
     title: str,
     heads: Sequence[str],
-    part: tuple[T, ...] | Unreadable,
+    part: Sequence[T] | Unreadable,
     row: Callable[[T], Sequence[str]],
-) -> Iterator[str]:
-    """Yield a section, or the reason why it could not be read."""
+) -> str:
+    """Return a section, or the reason why it could not be read."""
     if isinstance(part, Unreadable):
-        return iter((f"\n{title}:\n{_INDENT}unknown: {one_line(part.why)}\n",))
-    return _section(title, heads, map(row, part))
+        return f"\n{title}:\n{_INDENT}unknown: {one_line(part.why)}\n"
+    rows = [row(one) for one in part]
+    body = table(heads, rows, indent=_INDENT) if rows else f"{_INDENT}none\n"
+    return f"\n{title}:\n{body}"

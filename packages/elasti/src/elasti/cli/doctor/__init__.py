@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.options import (
-    cluster_options,
-    elasti_namespace_option,
-    namespace_option,
-    output_option,
-)
+from elasti.cli import options
 from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
@@ -19,10 +14,10 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@namespace_option("Only the ElastiServices of this namespace; all by default.", "")
-@output_option("text", "json", "yaml")
-@elasti_namespace_option
-@cluster_options
+@options.namespace_option("Only the ElastiServices of this namespace; all by default.", "")
+@options.output_option("text", "json", "yaml")
+@options.elasti_namespace_option
+@options.cluster_options
 def command(*, namespace: str, output: str, elasti_namespace: str, access: AccessOptions) -> None:
     """Check whether Elasti works on a cluster, with a remedy for each problem.
 
@@ -47,10 +42,7 @@ def command(*, namespace: str, output: str, elasti_namespace: str, access: Acces
     async def examine() -> list[DoctorFinding]:
         async with connected(access) as client:
             return await Examination(
-                client,
-                namespace=namespace,
-                elasti_namespace=elasti_namespace,
-                version=__version__,
+                client, namespace=namespace, elasti_namespace=elasti_namespace, version=__version__
             ).findings()
 
     findings = run_to_end(examine)

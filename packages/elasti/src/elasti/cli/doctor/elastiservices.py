@@ -63,8 +63,7 @@ def judge_services(
 
 
 def judge_autoscalers(
-    found: Iterable[ElastiService],
-    autoscalers: Mapping[type[Autoscaler], Iterable[JsonObject]],
+    found: Iterable[ElastiService], autoscalers: Mapping[type[Autoscaler], Iterable[JsonObject]]
 ) -> Iterator[DoctorFinding]:
     """Judge the autoscalers of each kind that scale targets."""
     by_target = {target_of(es): es for es in found}

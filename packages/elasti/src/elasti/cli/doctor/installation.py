@@ -19,6 +19,7 @@ INSTALL = "Install it: elasti install"
 _COMPONENT_LABEL = "app.kubernetes.io/component"
 _VERSION_LABEL = "app.kubernetes.io/version"
 _HANDOVER = 30.0
+_BAD_CONDITIONS = {("Available", "False"), ("Progressing", "False"), ("ReplicaFailure", "True")}
 # KubeElasti's operator; ours may have the name too, but then it carries our label.
 _KUBEELASTI = "elasti-operator-controller-manager"
 
@@ -96,9 +97,7 @@ def judge_lease(lease: JsonObject | None, now: dt.datetime) -> DoctorFinding:
 
 def judge_resolvers(slices: Sequence[JsonObject], service: str) -> DoctorFinding:
     """Judge the endpoints behind the resolver's Service."""
-    endpoints = [
-        endpoint for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
-    ]
+    endpoints = [endpoint for one in slices for endpoint in one.get("endpoints") or ()]
     ready = [e for e in endpoints if (e.get("conditions") or {}).get("ready") is not False]
     if not ready:
         return problem(
@@ -117,20 +116,15 @@ def _judge_deployment(deployment: JsonObject, program: str) -> DoctorFinding:
     said = f"Deployment {meta['namespace']}/{meta['name']}: {available} of {wanted} available"
     if available >= wanted > 0:
         return ok(program, said)
-    reasons = [c.get("message", "") for c in status.get("conditions") or () if _is_bad(c)]
+    conditions = status.get("conditions") or ()
+    bad = [c for c in conditions if (c.get("type"), c.get("status")) in _BAD_CONDITIONS]
+    reasons = [condition.get("message", "") for condition in bad]
     describe = f"kubectl describe -n {meta['namespace']} deployment {meta['name']}"
     return DoctorFinding(
         FindingLevel.WARNING if available else FindingLevel.PROBLEM,
         program,
         "; ".join([said, *filter(None, reasons)]),
         f"See why: {describe}",
-    )
-
-
-def _is_bad(condition: JsonObject) -> bool:
-    kind, status = condition.get("type"), condition.get("status")
-    return (kind in ("Available", "Progressing") and status == "False") or (
-        kind == "ReplicaFailure" and status == "True"
     )
 
 
