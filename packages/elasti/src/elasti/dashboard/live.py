@@ -74,9 +74,8 @@ async def read_held(client: Client, namespace: str, *, asks_pods: bool = True) -
     except KubeError as error:
         return HeldCounts(None, f"the resolvers cannot be listed: {error}")
     if not pods:
-        return HeldCounts(
-            None, f"no resolver was found behind Service {namespace}/{RESOLVER_SERVICE}"
-        )
+        why = f"no resolver was found behind Service {namespace}/{RESOLVER_SERVICE}"
+        return HeldCounts(None, why)
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(pod: ResolverPod) -> str | Exception:
@@ -144,7 +143,8 @@ def resolver_pods(slices: Iterable[JsonObject]) -> list[ResolverPod]:
         for endpoint in endpoint_slice.get("endpoints") or ():
             name = (endpoint.get("targetRef") or {}).get("name", "")
             address = (endpoint.get("addresses") or [""])[0]
-            found.setdefault(name or address, ResolverPod(name, address, _admin(ports)))
+            port = ports.get("admin") or RESOLVER_ADMIN_PORT
+            found.setdefault(name or address, ResolverPod(name, address, port))
     return list(found.values())
 
 
@@ -157,9 +157,8 @@ def sum_of(pods: Iterable[ResolverPod], answers: Iterable[str | Exception]) -> H
                 raise answer
             total.update(dict(counts(answer)))
         except (KubeError, ValueError, OSError, AnswerTooLong) as error:
-            return HeldCounts(
-                None, f"resolver {pod.name or pod.address} was not reached: {_message(error)}"
-            )
+            why = f"resolver {pod.name or pod.address} was not reached: {_message(error)}"
+            return HeldCounts(None, why)
     return HeldCounts(total)
 
 
@@ -184,22 +183,14 @@ async def _metrics(
             return error
     else:
         return response.body.decode(errors="replace")
+    url = f"http://{url_host(pod.address)}:{pod.port}/metrics"
     try:
-        return await _directly(pod)
+        async with HttpClient() as http, http.request("GET", url, timeout=_TIMEOUT) as answer:
+            if answer.status != 200:
+                return FramingError(f"{url}: status {answer.status}")
+            return (await answer.body(limit=_MAX_METRICS)).decode(errors="replace")
     except (OSError, FramingError, AnswerTooLong) as error:
         return error
-
-
-async def _directly(pod: ResolverPod) -> str:
-    url = f"http://{url_host(pod.address)}:{pod.port}/metrics"
-    async with HttpClient() as http, http.request("GET", url, timeout=_TIMEOUT) as answer:
-        if answer.status != 200:
-            raise FramingError(f"{url}: status {answer.status}")
-        return (await answer.body(limit=_MAX_METRICS)).decode(errors="replace")
-
-
-def _admin(ports: Mapping[str | None, int | None]) -> int:
-    return ports.get("admin") or RESOLVER_ADMIN_PORT
 
 
 def _is_here(address: str) -> bool:

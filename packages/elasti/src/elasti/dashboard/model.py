@@ -47,7 +47,10 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
     """Return a row of the table."""
     row, status = row_of(es, around.held), es.status
     kept = (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION)
-    until, wake = moment(kept), status.last_wake
+    until, wake, capacity = moment(kept), status.last_wake, status.capacity
+    released = None
+    if capacity and status.released_since:
+        released = {"cpu": capacity.cpu_millicores, "memory": capacity.memory_bytes}
     return {
         "key": key_of(es),
         "namespace": row.namespace,
@@ -63,8 +66,8 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "coldStart": wake.seconds if wake else None,
         "wakesToday": wakes_since(es, around.midnight),
         "lastWake": msgspec.to_builtins(wake),
-        "released": status.capacity and status.released_since and _amounts(status.capacity),
-        "counted": status.capacity is not None,
+        "released": released,
+        "counted": capacity is not None,
         "suspended": es.spec.suspended,
         "keptUntil": kept
         if until is not None and until > around.now and kept != DOZE_GUARD
@@ -124,10 +127,6 @@ def summary(rows: Iterable[JsonObject], own: CapacityStatus | None) -> JsonObjec
             released[name] += amount
     own_cpu, own_memory = (own.cpu_millicores, own.memory_bytes) if own else (None, None)
     return {"counts": counts, "released": released | {"ownCpu": own_cpu, "ownMemory": own_memory}}
-
-
-def _amounts(capacity: CapacityStatus) -> dict[str, int]:
-    return {"cpu": capacity.cpu_millicores, "memory": capacity.memory_bytes}
 
 
 # One of them

@@ -38,14 +38,7 @@ from elasti.api.wire import Ask
 from elasti.dashboard.live import read_trigger_values
 from elasti.dashboard.model import cold_start_stages, service_detail
 from kubeloop.client.errors import ApiError, KubeError, ServiceUnavailable, Status
-from kubeloop.http.server import (
-    ConnectionLimits,
-    HttpError,
-    HttpServer,
-    Request,
-    Response,
-    Router,
-)
+from kubeloop.http.server import ConnectionLimits, HttpError, HttpServer, Request, Response, Router
 from kubeloop.objects.names import DNS_LABEL_63, DNS_SUBDOMAIN
 from kubeloop.objects.patches import MergePatch
 
@@ -150,7 +143,8 @@ class PageServer(abc.ABC):
             answered = self._admit(request)
             response = await self._routes(request) if answered is None else answered
         except KubeError as error:
-            response = _failure(error)
+            status = error.status.code if isinstance(error, ApiError) else 502
+            response = _json(status or 502, {"message": str(error)})
         except HttpError as error:
             response = _json(error.status, {"message": str(error)})
         response.headers |= _HEADERS
@@ -276,7 +270,13 @@ class DashboardServer(PageServer):
         arrives = request.method == "GET" and request.path in ("/", f"/{self._session}/")
         self._check_page(request, "http", hosts, arrives=arrives)
         if request.path == "/" and "code" in request.query:
-            return self._enter(request.parameter("code"))
+            # The code of the address is exchanged for the session's path, once.
+            if self._code is None or not same(request.parameter("code"), self._code):
+                raise HttpError(
+                    403, "this address has already been used; start elasti dashboard again"
+                )
+            self._code = None
+            return Response(303, headers={"Location": f"/{self._session}/"})
         if not same(request.path.split("/")[1], self._session):
             raise HttpError(403, "this is not a page's address; start elasti dashboard again")
         self._check_csrf(request)
@@ -291,13 +291,6 @@ class DashboardServer(PageServer):
     @contextlib.asynccontextmanager
     async def _visit(self, request: Request) -> AsyncIterator[Visit]:
         yield self._own
-
-    def _enter(self, code: str) -> Response:
-        """Exchange the code of the address for the session's path, once."""
-        if self._code is None or not same(code, self._code):
-            raise HttpError(403, "this address has already been used; start elasti dashboard again")
-        self._code = None
-        return Response(303, headers={"Location": f"/{self._session}/"})
 
 
 def _named(request: Request) -> tuple[str, str]:
@@ -401,11 +394,6 @@ def same(given: str, wanted: str) -> bool:
 
 def _file(name: str) -> str:
     return (importlib.resources.files("elasti.dashboard") / "assets" / name).read_text("utf-8")
-
-
-def _failure(error: KubeError) -> Response:
-    status = error.status.code if isinstance(error, ApiError) else 502
-    return _json(status or 502, {"message": str(error)})
 
 
 def _json(status: int, body: JsonObject) -> Response:
