@@ -95,9 +95,8 @@ class TokenReviewVerifier:
                 " (system:auth-delegator has it), or set ELASTI_AUTHENTICATION=JWKS"
             ) from error
         except KubeError as error:
-            raise VerifierUnavailable(
-                f"the API server cannot be asked about the token: {error}"
-            ) from error
+            message = f"the API server cannot be asked about the token: {error}"
+            raise VerifierUnavailable(message) from error
 
 
 class AccessDenied(Exception):
@@ -136,26 +135,19 @@ class CallerAuthenticator:
         """Check an Authorization header; returns the user. Raises AccessDenied."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
-        if (
-            scheme.lower() != "bearer"
-            or not 0 < len(token) <= MAX_TOKEN_BYTES
-            or not token.isascii()
-        ):
-            raise AccessDenied(
-                401,
-                "send a ServiceAccount token for audience"
-                f" {self._audience}: Authorization: Bearer TOKEN",
-            )
+        usable = 0 < len(token) <= MAX_TOKEN_BYTES and token.isascii()
+        if scheme.lower() != "bearer" or not usable:
+            right = f"{self._audience}: Authorization: Bearer TOKEN"
+            raise AccessDenied(401, f"send a ServiceAccount token for audience {right}")
         decision = await self._decide(token)
-        if not decision.user:
-            raise AccessDenied(
-                401, f"the token is not valid for audience {self._audience}: {decision.why}"
-            )
-        if not self._allows(decision.user):
-            raise AccessDenied(
-                403, f"user {decision.user} is not allowed; add it to ELASTI_ALLOWED_CALLERS"
-            )
-        return decision.user
+        user = decision.user
+        if not user:
+            why = f"the token is not valid for audience {self._audience}: {decision.why}"
+            raise AccessDenied(401, why)
+        if user not in self._exact and not any(map(user.startswith, self._prefixes)):
+            why = f"user {user} is not allowed; add it to ELASTI_ALLOWED_CALLERS"
+            raise AccessDenied(403, why)
+        return user
 
     async def run(self) -> None:
         """Log how callers are checked as soon as that is known, then wait until cancelled."""
@@ -172,9 +164,6 @@ class CallerAuthenticator:
                 _log.info("callers are checked", how=way, audience=self._audience)
                 break
         await asyncio.get_running_loop().create_future()
-
-    def _allows(self, user: str) -> bool:
-        return user in self._exact or any(map(user.startswith, self._prefixes))
 
     async def _decide(self, token: str) -> TokenDecision:
         digest = hashlib.sha256(token.encode()).digest()
@@ -229,7 +218,7 @@ class FallbackVerifier:
 
     async def verify(self, token: str) -> TokenDecision:
         """Check a token for our audience. Raises VerifierUnavailable."""
-        if self._may_review():
+        if asyncio.get_running_loop().time() >= self._reviews_from:
             try:
                 return await self._reviews.verify(token)
             except TokenReviewForbidden as error:
@@ -247,9 +236,6 @@ class FallbackVerifier:
             return f"{await self._signatures.ready()}, since TokenReviews are not allowed"
         except VerifierUnavailable as error:
             raise VerifierUnavailable(f"{why}; and {error}") from error
-
-    def _may_review(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._reviews_from
 
     def _forbidden(self, error: TokenReviewForbidden) -> None:
         self._reviews_from = asyncio.get_running_loop().time() + _RETRY_REVIEWS_AFTER

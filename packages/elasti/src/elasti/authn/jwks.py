@@ -81,18 +81,17 @@ class ClusterKeySource:
     async def read(self) -> TokenIssuer:
         """Return the present issuer. Raises VerifierUnavailable."""
         try:
-            keys = read_keys(await self._get(_JWKS_PATH, _ACCEPT))
-            return TokenIssuer(self._issuers or frozenset({await self._name()}), keys)
+            keys, names = read_keys(await self._get(_JWKS_PATH, _ACCEPT)), self._issuers
+            if not names:
+                document = await self._get(_CONFIGURATION_PATH, request.JSON)
+                names = frozenset({msgspec.json.decode(document, type=_OpenIdConfiguration).issuer})
+            return TokenIssuer(names, keys)
         except (KubeError, KeySetError, msgspec.MsgspecError) as error:
             raise VerifierUnavailable(
                 f"the cluster's token keys cannot be read: {error}; bind ClusterRole"
                 " system:service-account-issuer-discovery to system:serviceaccounts, or give"
                 " ELASTI_TOKEN_KEYS_FILE and ELASTI_TOKEN_ISSUERS"
             ) from error
-
-    async def _name(self) -> str:
-        document = await self._get(_CONFIGURATION_PATH, request.JSON)
-        return msgspec.json.decode(document, type=_OpenIdConfiguration).issuer
 
     async def _get(self, path: str, accept: str) -> bytes:
         asked = request.get(path, accept=accept)
@@ -111,17 +110,12 @@ class FileKeySource:
         try:
             return TokenIssuer(self._issuers, read_keys(await asyncio.to_thread(self._content)))
         except (OSError, KeySetError) as error:
-            raise VerifierUnavailable(
-                f"ELASTI_TOKEN_KEYS_FILE: {self._path}: {_error_text(error)}"
-            ) from error
+            why = (isinstance(error, OSError) and error.strerror) or error
+            raise VerifierUnavailable(f"ELASTI_TOKEN_KEYS_FILE: {self._path}: {why}") from error
 
     def _content(self) -> bytes:
         with self._path.open("rb") as file:
             return file.read(_MAX_BYTES)
-
-
-def _error_text(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 _MIN_READ_INTERVAL = 10.0
