@@ -104,10 +104,7 @@ _SLEEP_RULES = (
         "!has(self.doze) || self.mode == 'DozeThenZero' || self.doze.zeroAfter == '24h'",
         "doze.zeroAfter needs mode: DozeThenZero",
     ),
-    (
-        "!has(self.doze) || self.mode != 'Zero'",
-        "doze needs mode: Doze or mode: DozeThenZero",
-    ),
+    ("!has(self.doze) || self.mode != 'Zero'", "doze needs mode: Doze or mode: DozeThenZero"),
 )
 
 _SCHEDULE_RULES = (

@@ -193,8 +193,7 @@ class Schedule(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     timezone: Annotated[
         str,
         Meta(
-            description="An IANA name such as Europe/Berlin.",
-            extra_json_schema={"maxLength": 64},
+            description="An IANA name such as Europe/Berlin.", extra_json_schema={"maxLength": 64}
         ),
     ] = "UTC"
     warm_by: Annotated[
@@ -366,7 +365,7 @@ class IgnoreSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
         Meta(
             description="Known programs. LoadBalancers, Probes and UptimeMonitors get 200; LinkPreviews,"
             " Crawlers and Scrapers get 503 with Retry-After. Default: the installation's setting, which is"
-            " LoadBalancers and Probes unless you change it. Empty: every request wakes.",
+            " LoadBalancers and Probes unless you change it. Empty: every request wakes."
         ),
     ] = None
     rules: Annotated[
@@ -626,8 +625,7 @@ class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     # Not the enum: programs of different versions read it.
     cause: Annotated[str, Meta(description=f"The cause: {', '.join(WakeCause)}.")]
     client: Annotated[
-        str,
-        Meta(description="The client of the request, or the field manager that scaled it up."),
+        str, Meta(description="The client of the request, or the field manager that scaled it up.")
     ] = ""
     seconds: Annotated[
         float | None, Meta(description="How long it took until traffic went to the pods.")
@@ -754,8 +752,7 @@ class ObservedStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     since: Annotated[str, Meta(description="When observing began.")]
     observed_seconds: Annotated[
-        int,
-        Meta(description="Seconds for which triggers were read; other time does not count."),
+        int, Meta(description="Seconds for which triggers were read; other time does not count.")
     ] = 0
     asleep_seconds: Annotated[
         int, Meta(description="Seconds for which it would have been asleep.")
@@ -767,8 +764,7 @@ class ObservedStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     memory_byte_seconds: Annotated[int, Meta(description="Memory that would be released.")] = 0
     cold_start_seconds: ColdStartStatus | None = None
     verdict: Annotated[
-        str,
-        Meta(description="Recommended, TooBusy, TooSlow, NotEnoughData or Unsafe."),
+        str, Meta(description="Recommended, TooBusy, TooSlow, NotEnoughData or Unsafe.")
     ] = "NotEnoughData"
     reasons: Annotated[
         tuple[str, ...], Meta(description="Why it has this verdict, in one word each.")

@@ -72,18 +72,8 @@ class OperatorMetrics:
         self._scale = _counter(
             "scale_counter", "Writes to a target's scale.", "service_name", "namespace", "target"
         )
-        self._woken = OwnedSeries(
-            "counter",
-            "elasti_wakes_total",
-            "Sleeping targets woken, by cause.",
-            ["cause"],
-        )
-        self._parks = OwnedSeries(
-            "counter",
-            "elasti_parks_total",
-            "Attempts to put a target to sleep, by outcome.",
-            ["outcome"],
-        )
+        self._woken = _total("wakes", "Sleeping targets woken, by cause.", "cause")
+        self._parks = _total("parks", "Attempts to put a target to sleep, by outcome.", "outcome")
         self._cold_starts = OwnedSeries(
             "histogram",
             "elasti_cold_start_seconds",
@@ -107,29 +97,19 @@ class OperatorMetrics:
             field: OwnedSeries(kind, f"elasti_released_{name}", about, ["crd_name"])
             for field, (kind, name, about) in _RELEASED.items()
         }
-        self._answers = OwnedSeries(
-            "counter",
-            "elasti_operator_wake_requests_total",
-            "Wake requests answered, by outcome.",
-            ["outcome"],
+        self._answers = _total(
+            "operator_wake_requests", "Wake requests answered, by outcome.", "outcome"
         )
-        self._notifications = OwnedSeries(
-            "counter",
-            "elasti_notifications_total",
+        self._notifications = _total(
+            "notifications",
             "Notifications by outcome: sent, failed, dropped because too many waited. Leader only.",
-            ["outcome"],
+            "outcome",
         )
-        self._rebuilt = OwnedSeries(
-            "counter",
-            "elasti_operator_informer_restarts_total",
-            "Watches restarted.",
-            ["informer_name"],
-        )
-        self._in_clear = OwnedSeries(
-            "counter",
-            "elasti_operator_plaintext_calls_total",
+        self._rebuilt = _total("operator_informer_restarts", "Watches restarted.", "informer_name")
+        self._in_clear = _total(
+            "operator_plaintext_calls",
             "Calls between operator and resolver without TLS, although it is on.",
-            ["direction"],
+            "direction",
         )
         self._calls_in_clear: Callable[[], Mapping[str, int]] = dict
         self._watches: Callable[[], Mapping[str, int]] = dict
@@ -232,9 +212,7 @@ class OperatorMetrics:
         self._calls_in_clear = counts
 
     def observe_watches(
-        self,
-        counts: Callable[[], Mapping[str, int]],
-        restarts: Callable[[], Mapping[str, int]],
+        self, counts: Callable[[], Mapping[str, int]], restarts: Callable[[], Mapping[str, int]]
     ) -> None:
         """Ask these at every scrape: how many watches are held, and were started again."""
         self._watches, self._restarts = counts, restarts
@@ -273,6 +251,10 @@ class OperatorMetrics:
 
 def _counter(name: str, about: str, *labels: str) -> OwnedSeries:
     return OwnedSeries("counter", f"elasti_operator_{name}", about, [*labels, "error"])
+
+
+def _total(name: str, about: str, label: str) -> OwnedSeries:
+    return OwnedSeries("counter", f"elasti_{name}_total", about, [label])
 
 
 def _class(error: BaseException | None) -> str:

@@ -23,14 +23,7 @@ from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from elasti.authn.tls import PeerTls
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import WorkerUnreachable
-from kubeloop.http.server import (
-    ConnectionLimits,
-    HttpError,
-    HttpServer,
-    Request,
-    Response,
-    Router,
-)
+from kubeloop.http.server import ConnectionLimits, HttpError, HttpServer, Request, Response, Router
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -46,11 +39,7 @@ class AdminServer:
     """Serves an `AdminView`. Without `callers`, any client may read activity."""
 
     def __init__(
-        self,
-        view: AdminView,
-        *,
-        callers: CallerAuthenticator | None,
-        tls: PeerTls | None = None,
+        self, view: AdminView, *, callers: CallerAuthenticator | None, tls: PeerTls | None = None
     ) -> None:
         self._tls = tls or PeerTls()
         self._view = view

@@ -50,10 +50,7 @@ class ResolverSettings(AuthnSettings):
     max_held: int | None = None
     #: The default of `wake.page.mode`.
     waiting_page: Literal["Off", "Auto"] = "Off"
-    ignored_requests: tuple[IgnorePreset, ...] = (
-        IgnorePreset.LOAD_BALANCERS,
-        IgnorePreset.PROBES,
-    )
+    ignored_requests: tuple[IgnorePreset, ...] = (IgnorePreset.LOAD_BALANCERS, IgnorePreset.PROBES)
     idle_per_pod: int = 100
     client_connections: int | None = None
     """The most that one client address may have at a time; by default four fifths of the total."""

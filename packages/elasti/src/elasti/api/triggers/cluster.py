@@ -166,10 +166,7 @@ class HttpMetadata(TriggerMetadata, frozen=True, kw_only=True):
 
 
 HTTP = TriggerType(
-    name="http",
-    metadata=HttpMetadata,
-    role=Role.VETO,
-    variables={ALLOWED: parse_networks},
+    name="http", metadata=HttpMetadata, role=Role.VETO, variables={ALLOWED: parse_networks}
 )
 
 

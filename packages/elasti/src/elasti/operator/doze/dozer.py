@@ -82,15 +82,8 @@ def wish_of(facts: Facts, state: ServiceState) -> Wish:
     """Return what is decided about a doze. What is wrong, or unwanted, wakes."""
     es = facts.es
     ended = es.metadata.deletion_timestamp or es.spec.sleep.mode == "Zero"
-    if (
-        ended
-        or _is_moved(facts)
-        or facts.is_refused
-        or facts.unready is not None
-        or state.requests.wake
-    ):
-        return Wish.WAKE
-    if facts.decision.verdict is Verdict.WAKE:
+    wrong = _is_moved(facts) or facts.is_refused or facts.unready is not None
+    if ended or wrong or state.requests.wake or facts.decision.verdict is Verdict.WAKE:
         return Wish.WAKE
     calm = facts.decision.verdict is Verdict.SLEEP and state.current is State.SERVE
     return Wish.DOZE if calm else Wish.KEEP
@@ -136,9 +129,8 @@ class Dozer:
                 movable=_is_movable(facts) and not doze.spare_asked,
             )
             changed = await self._make(writes, facts, state)
-            view = view._replace(
-                pods=tuple(changed.get(pod.metadata.uid, pod) for pod in view.pods)
-            )
+            pods = tuple(changed.get(pod.metadata.uid, pod) for pod in view.pods)
+            view = view._replace(pods=pods)
             if why is None and not changed:
                 break
         self._sum_up(facts, view, state)
@@ -200,9 +192,8 @@ class Dozer:
             known = doze.status or DozeStatus(to, format_time(now), view.selector)
             containers = noted(known.containers, view, es.spec.sleep.doze)
             # Use that did not end the doze begins the time until zero again.
-            known = msgspec.structs.replace(
-                known, state=to, since=format_time(now), containers=containers
-            )
+            changes = {"state": to, "since": format_time(now), "containers": containers}
+            known = msgspec.structs.replace(known, **changes)
             if not await self._put(facts, state, known):
                 self._refuse(es, state, _DROPPED)
                 return

@@ -221,11 +221,9 @@ class EnrolmentController:
         except ApplyConflict as conflict:
             fields = [field for owned in conflict.fields.values() for field in owned]
             await self._objects.apply(without(body, fields), **options)
-        policy = body["spec"]["policy"]
-        message = f"{found.workload}, template {found.template}, policy {policy}"
-        self.reporter.enrolment(
-            service, "Enrolled", f"ElastiService {service.metadata.name}: {message}"
-        )
+        what = f"{found.workload}, template {found.template}, policy {body['spec']['policy']}"
+        message = f"ElastiService {service.metadata.name}: {what}"
+        self.reporter.enrolment(service, "Enrolled", message)
         self._reported.pop(_request(service), None)
 
     async def _exists(self, service: Service) -> bool:
@@ -248,18 +246,15 @@ class EnrolmentController:
         except NotFound:
             return
         # Its finalizer wakes the target first.
-        self.reporter.enrolment(
-            service, "EnrolmentEnded", f"ElastiService {meta.name}: {found.message}"
-        )
+        message = f"ElastiService {meta.name}: {found.message}"
+        self.reporter.enrolment(service, "EnrolmentEnded", message)
 
     def _report_left(self, service: Service, found: EnrolmentDecision) -> None:
         request = _request(service)
         before, self._reported[request] = self._reported.get(request), found
-        same = before is not None and (before.reason, before.message) == (
-            found.reason,
-            found.message,
-        )
-        if not same and found.reason != "Never":
+        told = (found.reason, found.message)
+        is_new = before is None or (before.reason, before.message) != told
+        if is_new and found.reason != "Never":
             self.reporter.enrolment(service, found.reason, found.message, warn=True)
 
     async def _autoscalers_in(self, namespace: str) -> dict[WorkloadRef, JsonObject]:

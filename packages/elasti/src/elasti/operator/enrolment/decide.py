@@ -136,9 +136,8 @@ def enrolled(service: Service, elastiservices: Sequence[ElastiService]) -> Elast
     """Return the ElastiService that enrolment made for a Service."""
     for es in elastiservices:
         owners = es.metadata.owner_references or ()
-        if ENROLLED_LABEL in (es.metadata.labels or {}) and any(
-            owner.uid == service.metadata.uid for owner in owners
-        ):
+        is_owner = any(owner.uid == service.metadata.uid for owner in owners)
+        if is_owner and ENROLLED_LABEL in (es.metadata.labels or {}):
             return es
     return None
 
@@ -161,10 +160,8 @@ def _obstacle(
     if CLUSTER_SERVICE_LABEL in (service.metadata.labels or {}):
         return _leave("ClusterService", "it is a service of the cluster itself")
     if name in [es.metadata.name for es in others]:
-        return _leave(
-            "NameTaken",
-            f"ElastiService {name} is there for another Service; rename it, or write one for this Service",
-        )
+        there = f"ElastiService {name} is there for another Service"
+        return _leave("NameTaken", f"{there}; rename it, or write one for this Service")
     if (finding := refusal(service_findings(service))) is not None:
         return _leave(finding.reason, finding.message)
     return None
@@ -176,9 +173,8 @@ def _workload(
     """Return the one workload behind a Service, or why there is no such one."""
     found = workloads_of(service, around.workloads)
     if not found:
-        return _leave(
-            "NoWorkload", "its selector matches the pods of no Deployment and no StatefulSet"
-        )
+        message = "its selector matches the pods of no Deployment and no StatefulSet"
+        return _leave("NoWorkload", message)
     if len(found) > 1:
         names = ", ".join(map(str, sorted(found)))
         return _leave("SeveralWorkloads", f"its selector matches the pods of several: {names}")
@@ -198,10 +194,8 @@ def _workload(
         message = f"Service {never[0]} leads to {workload} too, and its label says never"
         return _leave("NeverBeside", message)
     usable = services_of(labels, around.services)
-    rivals = sorted(
-        name for name, label in beside.items() if usable[name] is None and (label if own else True)
-    )
-    if rivals:
+    may = sorted(name for name in beside if usable[name] is None)
+    if rivals := [name for name in may if beside[name] or not own]:
         message = f"Service {', '.join(rivals)} leads to {workload} too; label only the one whose traffic wakes it"
         return _leave("SeveralServices", message)
     return workload
@@ -224,9 +218,8 @@ def _enrolment(
     left = 0.0
     if enforce and not own and not (mine is not None and mine.spec.policy == "Enforce"):
         left = around.observe_for - _observed(mine, around.now)
-    body = _body(
-        service, template, around.templates[template], workload, observe=left > 0 or not enforce
-    )
+    observe = left > 0 or not enforce
+    body = _body(service, template, around.templates[template], workload, observe=observe)
     place, word = "Service" if own else "namespace", ENFORCE if enforce else OBSERVE
     why = f"the {place}'s label says {word}"
     told = EnrolmentDecision(Action.ENROL, "Enrolled", why, mine, template, workload, body)
@@ -281,9 +274,8 @@ def template_spec(template: JsonObject) -> JsonObject:
     """Return what a template sets of a spec, and nothing that it may not set."""
     given = template.get("spec") or {}
     spec = {name: given[name] for name in TEMPLATE_FIELDS if name in given}
-    wake = {
-        name: of for name, of in (given.get("wake") or {}).items() if name in TEMPLATE_WAKE_FIELDS
-    }
+    given_wake = given.get("wake") or {}
+    wake = {name: given_wake[name] for name in TEMPLATE_WAKE_FIELDS if name in given_wake}
     return spec | ({"wake": wake} if wake else {})
 
 

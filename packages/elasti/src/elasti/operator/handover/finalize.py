@@ -151,8 +151,7 @@ class Finalizer:
             return False
         if self._is_overdue(state):
             _log.warning(
-                "no endpoint became ready before the finalizer's deadline",
-                name=es.metadata.name,
+                "no endpoint became ready before the finalizer's deadline", name=es.metadata.name
             )
             return False
         asked = await self._wake(facts, state)

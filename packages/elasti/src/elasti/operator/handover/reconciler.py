@@ -299,10 +299,7 @@ class ElastiServiceReconciler:
     ) -> tuple[TransitionReason, str]:
         """Note what a change of state means; return its reason, and the words for it."""
         match state.current, to:
-            case (
-                State.ENGAGING | State.DRAINING | State.PARKING,
-                State.RELEASING | State.WAKING,
-            ):
+            case (State.ENGAGING | State.DRAINING | State.PARKING, State.RELEASING | State.WAKING):
                 detail = state.handover.park_problem
                 why = f"{reason.text}: {detail}" if detail else reason.text
                 state.requests.note_attempt(self.clock.now().timestamp(), Obstacle(reason, why))

@@ -110,12 +110,7 @@ class SleepEnd(NamedTuple):
 
 
 def sleep_end(
-    facts: Facts,
-    state: ServiceState,
-    evidence: Sequence[Evidence],
-    *,
-    now: float,
-    cooldown: float,
+    facts: Facts, state: ServiceState, evidence: Sequence[Evidence], *, now: float, cooldown: float
 ) -> SleepEnd | None:
     """Return how a request to sleep ends; None while it is in force, or without a request."""
     request = state.requests.sleep

@@ -327,10 +327,7 @@ def no_triggers() -> str:
 def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     """Iterate over what is in the way, what a person can do most about first."""
     if not seen.triggers and not seen.depended_on:
-        yield Obstacle(
-            Reason.NO_TRIGGERS,
-            no_triggers(),
-        )
+        yield Obstacle(Reason.NO_TRIGGERS, no_triggers())
     elif seen.triggers and all(trigger.veto for trigger in seen.triggers):
         yield Obstacle(
             Reason.NO_SIGNAL,

@@ -157,10 +157,7 @@ def _slice(
     )
     slice_ports = tuple(
         EndpointPort(
-            port=ports[port.port],
-            name=port.name,
-            protocol="TCP",
-            app_protocol=port.app_protocol,
+            port=ports[port.port], name=port.name, protocol="TCP", app_protocol=port.app_protocol
         )
         for port in service.tcp_ports
     )

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from elasti.api.types import DozeStatus
     from elasti.operator.model.findings import Finding
 
-_TEMPLATE_LABELS = (
-    "pod-template-hash",
-    "rollouts-pod-template-hash",
-    "controller-revision-hash",
-)
+_TEMPLATE_LABELS = ("pod-template-hash", "rollouts-pod-template-hash", "controller-revision-hash")
 
 
 class ResizePolicy(msgspec.Struct, rename="camel", frozen=True, gc=False):

@@ -363,27 +363,23 @@ def _found(kind: str, found: object | None, problem: str) -> StatusCondition:
 def _resolver_available(facts: Facts) -> StatusCondition:
     if facts.resolvers:
         return condition(RESOLVER_AVAILABLE, holds=True, reason=Reason.AVAILABLE)
-    return condition(
-        RESOLVER_AVAILABLE,
-        holds=False,
-        reason=Reason.NONE_READY,
-        message="no resolver is ready, so no target is put to sleep, and sleeping targets are not"
-        " reachable; check the pods of the resolver's Deployment",
+    message = (
+        "no resolver is ready, so no target is put to sleep, and sleeping targets are not"
+        " reachable; check the pods of the resolver's Deployment"
     )
+    return condition(RESOLVER_AVAILABLE, holds=False, reason=Reason.NONE_READY, message=message)
 
 
 def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondition:
     if not facts.es.spec.triggers:
         emptied = facts.es.spec.given_triggers is not None
-        return condition(
-            TRIGGERS_HEALTHY,
-            holds=False,
-            reason=Reason.NO_TRIGGERS if emptied else Reason.NO_DEFAULT_TRIGGERS,
-            message=no_triggers()
-            if emptied
-            else "spec.triggers is left out, and the installation had no default for it when this object was"
-            f" first seen; add a trigger, such as {{type: {self_sufficient_type()}}}",
+        reason = Reason.NO_TRIGGERS if emptied else Reason.NO_DEFAULT_TRIGGERS
+        message = (
+            "spec.triggers is left out, and the installation had no default for it when this object was"
+            f" first seen; add a trigger, such as {{type: {self_sufficient_type()}}}"
         )
+        message = no_triggers() if emptied else message
+        return condition(TRIGGERS_HEALTHY, holds=False, reason=reason, message=message)
     if not _all_read(evidence):
         return condition(TRIGGERS_HEALTHY, holds=None, reason=Reason.NOT_READ_YET)
     broken = [
@@ -391,22 +387,16 @@ def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondi
         for index, item in enumerate(evidence)
         if item.last is not None and not item.last.usable
     ]
-    return condition(
-        TRIGGERS_HEALTHY,
-        holds=not broken,
-        reason=Reason.FAILING if broken else Reason.HEALTHY,
-        message="; ".join(broken),
-    )
+    reason = Reason.FAILING if broken else Reason.HEALTHY
+    message = "; ".join(broken)
+    return condition(TRIGGERS_HEALTHY, holds=not broken, reason=reason, message=message)
 
 
 def _scale_contested(facts: Facts, state: ServiceState) -> StatusCondition:
-    contested = state.conflict.is_contested
-    return condition(
-        SCALE_CONTESTED,
-        holds=contested,
-        reason=Reason.UNDONE_REPEATEDLY if contested else Reason.NOT_CONTESTED,
-        message=contested_text(facts.es, state.conflict.by) if contested else "",
-    )
+    if not state.conflict.is_contested:
+        return condition(SCALE_CONTESTED, holds=False, reason=Reason.NOT_CONTESTED)
+    message = contested_text(facts.es, state.conflict.by)
+    return condition(SCALE_CONTESTED, holds=True, reason=Reason.UNDONE_REPEATEDLY, message=message)
 
 
 def _doze_stuck(state: ServiceState) -> StatusCondition:

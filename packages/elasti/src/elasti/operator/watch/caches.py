@@ -83,9 +83,7 @@ class OperatorCaches:
             manager.scope(SLICES, EndpointSlice, label_selector=f"{PRIVATE_LABEL}=true"),
             manager.scope(SLICES, EndpointSlice, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"),
             Resolvers(
-                manager,
-                namespace=settings.resolver_namespace,
-                service=settings.resolver_service,
+                manager, namespace=settings.resolver_namespace, service=settings.resolver_service
             ),
         )
         caches.private_slices.add_indexers({BY_SERVICE: index_by_service})

@@ -252,8 +252,6 @@ def _problems(obj: ElastiService) -> tuple[SpecProblem, ...]:
         return tuple(problems_of(obj))
     except Exception as error:  # noqa: BLE001 -- one object must not stop the watch of all
         _log.exception(
-            "spec could not be checked",
-            namespace=obj.metadata.namespace,
-            name=obj.metadata.name,
+            "spec could not be checked", namespace=obj.metadata.namespace, name=obj.metadata.name
         )
         return (SpecProblem("spec", f"it cannot be checked ({type(error).__name__})"),)

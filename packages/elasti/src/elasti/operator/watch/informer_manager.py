@@ -221,11 +221,7 @@ class InformerManager:
         made = Scope(
             {
                 place: self._factory.informer(
-                    gvr,
-                    kind,
-                    namespace=place,
-                    label_selector=label_selector,
-                    transform=transform,
+                    gvr, kind, namespace=place, label_selector=label_selector, transform=transform
                 )
                 for place in namespaces
             },

@@ -41,10 +41,7 @@ class Resolvers:
 
     def __init__(self, manager: InformerManager, *, namespace: str, service: str) -> None:
         self._scope = manager.scope(
-            SLICES,
-            EndpointSlice,
-            label_selector=f"{SERVICE_LABEL}={service}",
-            namespace=namespace,
+            SLICES, EndpointSlice, label_selector=f"{SERVICE_LABEL}={service}", namespace=namespace
         )
         self._lost_since: float | None = None
         self._was_ready: frozenset[str] = frozenset()

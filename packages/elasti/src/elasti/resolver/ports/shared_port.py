@@ -30,12 +30,7 @@ from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request
 from elasti.resolver.proxy.own_responses import refusal_response
 from elasti.resolver.proxy.quota import PAGE, QuotaShare
 from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
-from elasti.resolver.proxy.upstream.interface import (
-    PortProtocol,
-    Refusal,
-    RequestFacts,
-    Upstream,
-)
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts, Upstream
 from kubeloop.objects.names import DNS_LABEL_63
 
 if TYPE_CHECKING:

@@ -73,8 +73,7 @@ class OperatorReplicas:
             for endpoint in endpoint_slice.endpoints or ():
                 if number is None or endpoint.conditions.terminating or not endpoint.addresses:
                     continue
-                address = endpoint.addresses[0]
-                host = url_host(address)
+                host = url_host(endpoint.addresses[0])
                 found[f"http://{host}:{number}"] = endpoint.conditions.ready is not False
         return sorted(url for url, ready in found.items() if ready or not any(found.values()))
 
@@ -129,15 +128,10 @@ class OperatorClient:
         self, key: ServiceKey, *, count: int, client: str = "", wake_id: str = ""
     ) -> IncomingReply:
         """Ask to wake a Service. Raises OperatorUnreachable if no replica answers."""
-        body = msgspec.json.encode(
-            IncomingRequest(
-                svc=key.service,
-                namespace=key.namespace,
-                count=count,
-                client=client,
-                wake_id=wake_id,
-            )
+        asked = IncomingRequest(
+            svc=key.service, namespace=key.namespace, count=count, client=client, wake_id=wake_id
         )
+        body = msgspec.json.encode(asked)
         try:
             headers = {"Content-Type": "application/json", "Connection": "close"}
             headers |= await self._authorization()
@@ -171,9 +165,7 @@ class OperatorClient:
                 if waiting:
                     asked.add(asyncio.create_task(self._post(waiting.pop(0), body, headers)))
                 done, asked = await asyncio.wait(
-                    asked,
-                    timeout=HEDGE if waiting else None,
-                    return_when=asyncio.FIRST_COMPLETED,
+                    asked, timeout=HEDGE if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
                 for url, found in (task.result() for task in done):
                     if isinstance(found, str):

@@ -22,13 +22,7 @@ from elasti.api.names import (
     resolver_slice_name,
 )
 from elasti.resolver.ports.claims import PortClaim, PortClaims
-from elasti.resolver.projections import (
-    ElastiView,
-    ServiceKey,
-    ServiceView,
-    SliceView,
-    endpoints_of,
-)
+from elasti.resolver.projections import ElastiView, ServiceKey, ServiceView, SliceView, endpoints_of
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from elasti.resolver.services.service import ServiceDeps, WakeablePort, WakeableService
 from kubeloop.aio.tasks import finish
@@ -191,7 +185,9 @@ class ServiceRegistry:
     def published_changed(self, note: Notification[SliceView]) -> None:
         """A slice of resolvers was added, changed or deleted."""
         for owner in _owners(note):
-            self._refresh_published(owner)
+            ports = frozenset(port for _, port in self._published_ports(owner))
+            now = asyncio.get_running_loop().time()
+            self._touch(self.claims.publish(owner, ports, now=now))
             self._refresh(owner)
 
     # One writer
@@ -200,11 +196,6 @@ class ServiceRegistry:
         key = self._by_private.get(private)
         if key is not None:
             self._refresh(key)
-
-    def _refresh_published(self, key: ServiceKey) -> None:
-        ports = frozenset(port for _, port in self._published_ports(key))
-        changed = self.claims.publish(key, ports, now=asyncio.get_running_loop().time())
-        self._touch(changed)
 
     def _refresh(self, key: ServiceKey) -> None:
         view = self._view(key)
@@ -237,10 +228,11 @@ class ServiceRegistry:
             if waiting.startswith(_PLACEHOLDER):
                 number = waiting.removeprefix(_PLACEHOLDER)
                 name = _port_name(ports, int(number) if number else None)
-                found[waiting] = {} if name is None else found.get(name, {})
             elif waiting not in found:
                 name = by_number.get(service.numbers[waiting])
-                found[waiting] = {} if name is None else found.get(name, {})
+            else:
+                continue
+            found[waiting] = {} if name is None else found.get(name, {})
         return found
 
     def _bounded(self, wake: WakeSpec) -> WakeSpec:
