@@ -128,11 +128,15 @@ def object_schema(kind: type[msgspec.Struct]) -> Schema:
 
 def struct_schema(kind: type[msgspec.Struct], path: str = "", within: Within = ()) -> Schema:
     """Return the schema of a Struct's fields, with defaults, limits and descriptions."""
-    path = path or kind.__name__
-    if kind in within:
-        raise TypeError(f"{path}: a structural schema cannot contain itself ({kind.__name__})")
     described = inspect.type_info(kind)
     assert isinstance(described, inspect.StructType)
+    return _described_schema(described, path or kind.__name__, within)
+
+
+def _described_schema(described: inspect.StructType, path: str, within: Within) -> Schema:
+    kind = described.cls
+    if kind in within:
+        raise TypeError(f"{path}: a structural schema cannot contain itself ({kind.__name__})")
     schema: Schema = {"type": "object"}
     if kind.__doc__:
         schema["description"] = kind.__doc__.strip().splitlines()[0]
@@ -186,8 +190,8 @@ def type_schema(  # noqa: C901, PLR0911, PLR0912  (one case a type)
             found = {"type": "array", "items": type_schema(item, f"{path}[]", within)} | limits
             of_conditions = isinstance(item, inspect.StructType) and item.cls is Condition
             return found | ((map_by("type").extra_json_schema or {}) if of_conditions else {})
-        case inspect.StructType(cls=cls):
-            return struct_schema(cls, path, within)
+        case inspect.StructType():
+            return _described_schema(described, path, within)
         case inspect.DictType(key_type=inspect.StrType(), value_type=inspect.AnyType()):
             return {"type": "object"} | _ANYTHING
         case inspect.DictType(key_type=inspect.StrType(), value_type=value):
