@@ -6,7 +6,6 @@ as an API server answers it, or refused for the same reason. `fake_client.py` sa
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import uuid
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from kubeloop.objects.meta import DICT_ACCESS, JsonObject, make_key
 from kubeloop.objects.owners import kind_of
 from kubeloop.objects.patches import JsonPatch, MergePatch, apply_merge_patch, same_json
 from kubeloop.objects.times import format_time
+from kubeloop.testing.fake_copies import copied
 from kubeloop.testing.fake_errors import api_error
 from kubeloop.testing.fake_fields import Ownership, apply_json_patch
 from kubeloop.testing.fake_source import FakeSource
@@ -125,12 +125,12 @@ class FakeApi:
             version, generation = (had["metadata"][n] for n in ("resourceVersion", "generation"))
             after["metadata"]["resourceVersion"] = version
             if same_json(had, after):
-                return copy.deepcopy(had)
+                return copied(had)
             if _content_differs(had, after) and after["metadata"]["generation"] == generation:
                 after["metadata"]["generation"] += 1
         stored = self.source(info.gvr).put(_served(info.gvr, after))
         self._wrote(info.gvr, stored)
-        return copy.deepcopy(stored)
+        return copied(stored)
 
     def delete(self, gvr: GroupVersionResource, namespace: str, name: str) -> None:
         """Delete an object, or mark it as deleted while it has finalizers."""
@@ -219,7 +219,7 @@ class FakeApi:
         found = self.source(place.info.gvr).objects.get(make_key(place.namespace, place.name))
         if found is None:
             raise _refusal(404, "NotFound", place, "not found")
-        return copy.deepcopy(found)
+        return copied(found)
 
     def _create(self, request: Request, place: Place, obj: JsonObject) -> JsonObject:
         metadata = dict(obj.get("metadata") or {})
@@ -348,7 +348,7 @@ class FakeApi:
 
     def _notify(self, gvr: GroupVersionResource, obj: JsonObject, *, gone: bool) -> None:
         for listener in list(self.on_change):
-            listener(gvr, copy.deepcopy(obj), gone)
+            listener(gvr, copied(obj), gone)
 
     def _store(
         self, request: Request, place: Place, before: JsonObject | None, obj: JsonObject
@@ -364,7 +364,7 @@ class FakeApi:
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             self._remove(place)
-        return _part(copy.deepcopy(stored), place.subresource)
+        return _part(copied(stored), place.subresource)
 
     def _wrote(self, gvr: GroupVersionResource, stored: JsonObject) -> None:
         """Count a write, and serve what a CustomResourceDefinition defines."""

@@ -7,12 +7,12 @@ changed it otherwise.
 
 from __future__ import annotations
 
-import copy
 from typing import Any, TypeAlias
 
 from kubeloop.client.errors import StatusCause
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import apply_merge_patch, same_json
+from kubeloop.testing.fake_copies import copied
 from kubeloop.testing.fake_errors import api_error
 
 Path: TypeAlias = tuple[str, ...]
@@ -108,7 +108,7 @@ def _conflict(conflicts: list[tuple[str, Path]]) -> Exception:
 
 def apply_json_patch(document: Any, operations: list[JsonObject]) -> Any:
     """Return what `add`, `replace`, `remove` and `test` make of a document; raises Invalid."""
-    result = copy.deepcopy(document)
+    result = copied(document)
     for operation in operations:
         try:
             _operate(result, operation)

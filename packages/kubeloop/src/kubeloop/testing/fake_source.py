@@ -18,13 +18,13 @@ Objects are dictionaries; `represent` turns each into whatever the code under te
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kubeloop.client.errors import ConnectionRefused, KubeError, Status
 from kubeloop.objects.list_watch import ADDED, ERROR, ListOptions, Page, WatchEvent, WatchOptions
 from kubeloop.objects.meta import DICT_ACCESS, JsonObject, Key, MetaAccess, make_key
+from kubeloop.testing.fake_copies import copied
 from kubeloop.testing.fake_errors import gone, status_object, too_large
 from kubeloop.testing.fake_watch import FakeWatch, LogEntry, at_version, matches
 
@@ -86,7 +86,7 @@ class FakeSource(Generic[T]):
         self._api_version = api_version
         self._kind = kind
         self._namespace = namespace
-        self._represent = represent or cast("Callable[[JsonObject], T]", copy.deepcopy)
+        self._represent = represent or cast("Callable[[JsonObject], T]", copied)
         self._access = access
         self._log: list[LogEntry] = []
         self._compacted = 0
@@ -143,7 +143,7 @@ class FakeSource(Generic[T]):
     def update(self, name: str, *, namespace: str | None = None, **fields: Any) -> JsonObject:
         """Change an object's fields; `labels` and `annotations` are replaced."""
         key = self.key(name, namespace)
-        obj = copy.deepcopy(self.objects[key])
+        obj = copied(self.objects[key])
         for field in ("labels", "annotations"):
             if field in fields:
                 obj["metadata"][field] = fields.pop(field)

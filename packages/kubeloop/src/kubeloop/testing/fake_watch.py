@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -18,6 +17,7 @@ from kubeloop.objects.list_watch import (
 )
 from kubeloop.objects.meta import DICT_ACCESS, JsonObject, Key, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.selectors import LabelSelector
+from kubeloop.testing.fake_copies import copied
 
 if TYPE_CHECKING:
     from kubeloop.client.errors import KubeError
@@ -59,7 +59,7 @@ def event_for(entry: LogEntry, options: WatchOptions) -> tuple[str, JsonObject] 
 
 def at_version(obj: JsonObject, version: int) -> JsonObject:
     """Return a copy of an object at another version."""
-    changed = copy.deepcopy(obj)
+    changed = copied(obj)
     changed["metadata"]["resourceVersion"] = str(version)
     return changed
 
