@@ -38,7 +38,7 @@ from kubeloop.client.request import Request
 from kubeloop.controller.events.correlators import EventCorrelator
 from kubeloop.controller.events.event_types import EventRecord, EventType, Reporter
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject, make_key
 from kubeloop.objects.owners import reference_to
 from kubeloop.testing.fake_client import FakeClient
 from kubeloop.testing.virtual_time import VirtualClock
@@ -68,6 +68,7 @@ KINDS = {
     "scaledobjects": ("keda.sh/v1alpha1/scaledobjects", "ScaledObject"),
     "services": ("v1/services", "Service"),
 }
+DEFINITION = custom_resource_definition()
 SCALED_OBJECTS: JsonObject = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -192,9 +193,7 @@ class Environment:
 
     def __init__(self, *, clock: VirtualClock | None = None, **settings: Any) -> None:
         self.clock = clock or VirtualClock()
-        self.server = FakeClient(
-            custom_resource_definition(), SCALED_OBJECTS, namespace=NAMESPACE, clock=self.clock
-        )
+        self.server = FakeClient(DEFINITION, SCALED_OBJECTS, namespace=NAMESPACE, clock=self.clock)
         self.server.on_change.append(self._controllers)
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
         self.resolvers = FakeResolvers(lambda: self.all("elastiservices"))
@@ -311,12 +310,16 @@ class Environment:
 
     @property
     def state(self) -> str:
-        return ((self.es or {}).get("status") or {}).get("state", "")
+        return self.status.get("state", "")
 
     @property
     def status(self) -> JsonObject:
-        """The ElastiService's status."""
-        return (self.es or {}).get("status") or {}
+        """The ElastiService's status: the server's own, for it is asked for at every step of a wait."""
+        return (self._stored("elastiservices", "web") or {}).get("status") or {}
+
+    def _stored(self, plural: str, name: str) -> JsonObject | None:
+        """An object as the server has it, to look at: nothing is copied."""
+        return self.server.source(KINDS[plural][0]).objects.get(make_key(NAMESPACE, name))
 
     @property
     def replicas(self) -> int:
@@ -324,7 +327,7 @@ class Environment:
 
     @property
     def published(self) -> bool:
-        return self.find("endpointslices", slice_names("web")["IPv4"]) is not None
+        return self._stored("endpointslices", slice_names("web")["IPv4"]) is not None
 
     @property
     def selector(self) -> dict[str, str]:
