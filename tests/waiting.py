@@ -5,7 +5,8 @@ its answer is true and return that answer. At the deadline they raise AssertionE
 awaited and the last answer. An error of the predicate passes through, but for the types in `ignore`:
 those count as "not yet", and the last one is shown.
 
-Time is the running loop's, so in virtual time waiting costs nothing. What must *not* happen cannot be
+Time is the running loop's, so in virtual time waiting costs nothing but the predicate's answers: those that
+ask a server are asked less and less often there, if the test does not say how often. What must *not* happen cannot be
 waited for: test it in virtual time, or wait for an event that comes after it.
 """
 
@@ -20,7 +21,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kubeloop.testing.virtual_time import VirtualTimeLoop
+
 POLL_SECONDS = 0.02
+# In virtual time the pauses grow with the time that was waited already, by a twentieth of it.
+_GROWTH = 1 / 20
+_MOST_SECONDS = 0.5
 _timeout = contextvars.ContextVar("timeout", default=40.0)
 
 
@@ -39,12 +45,15 @@ async def eventually(
     what: str = "",
     *,
     timeout: float | None = None,
-    every: float = POLL_SECONDS,
+    every: float | None = None,
     ignore: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Ask a predicate, plain or async, until its answer is true; a hanging one is cut off."""
     seconds = _timeout.get() if timeout is None else timeout
     last: Any = None
+    loop = asyncio.get_running_loop()
+    began, grows = loop.time(), every is None and isinstance(loop, VirtualTimeLoop)
+    pause = POLL_SECONDS if every is None else every
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:
@@ -57,7 +66,9 @@ async def eventually(
                         return last
                 except ignore as error:
                     last = error
-                await asyncio.sleep(every)
+                await asyncio.sleep(pause)
+                if grows:
+                    pause = min(max(pause, (loop.time() - began) * _GROWTH), _MOST_SECONDS)
     except TimeoutError:
         if not deadline.expired():
             raise  # the predicate's own
