@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
-from tests.resolver.proxy.real_pods import release_when_held, web_pod
+from tests.resolver.proxy.real_pods import release_when_held, shared_web_pod
 from tests.resolver.proxy.rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 
@@ -30,14 +30,22 @@ async def rig() -> AsyncIterator[Rig]:
         yield rig
 
 
+@pytest.fixture(scope="session")
+def web_server() -> Iterator[UpstreamAddress]:
+    """A web server for all tests: to start one takes longer than most of them."""
+    with shared_web_pod() as address:
+        yield address
+
+
 @pytest.fixture(params=["at once", "held"])
-async def web(rig: Rig, request: pytest.FixtureRequest) -> AsyncIterator[UpstreamAddress]:
+async def web(
+    rig: Rig, request: pytest.FixtureRequest, web_server: UpstreamAddress
+) -> AsyncIterator[UpstreamAddress]:
     """A web server that answers already, or that every client waits for first."""
-    async with web_pod() as address:
-        if request.param == "at once":
-            rig.upstream.pods.append(address)
-            yield address
-        else:
-            release = asyncio.create_task(release_when_held(rig, address))
-            yield address
-            await release
+    if request.param == "at once":
+        rig.upstream.pods.append(web_server)
+        yield web_server
+    else:
+        release = asyncio.create_task(release_when_held(rig, web_server))
+        yield web_server
+        await release

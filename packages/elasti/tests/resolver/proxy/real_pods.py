@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import pytest
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 WEB_POD = Path(__file__).with_name("web_pod.py")
 
@@ -41,6 +42,16 @@ async def web_pod(*arguments: str) -> AsyncIterator[UpstreamAddress]:
     finally:
         process.stdin.close()
         await process.wait()
+
+
+@contextlib.contextmanager
+def shared_web_pod() -> Iterator[UpstreamAddress]:
+    """The same, for tests of any event loop."""
+    command = [sys.executable, WEB_POD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield UpstreamAddress("127.0.0.1", int(process.stdout.readline()))
+        process.communicate()
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ import sys
 from aiohttp import WSMsgType, web
 
 CLOSED = web.AppKey("closed", list)
-STEPS = web.AppKey("steps", asyncio.Semaphore)
+STEPS = web.AppKey("steps", list[asyncio.Semaphore])
 _PIECE = bytes(range(256)) * 256
 
 
@@ -45,6 +45,7 @@ async def up(request: web.Request) -> web.Response:
 async def echo(request: web.Request) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(max_msg_size=2**26)
     await socket.prepare(request)
+    request.app[CLOSED].clear()  # of tests before
     async for message in socket:
         if message.type is WSMsgType.TEXT and message.data.startswith("close "):
             await socket.close(code=int(message.data[6:]), message=b"as you wish")
@@ -57,7 +58,7 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
 
 
 async def closed(request: web.Request) -> web.Response:
-    return web.Response(text=str(request.app[CLOSED][-1]))
+    return web.Response(text=str((request.app[CLOSED] or ["none"])[-1]))
 
 
 async def events(request: web.Request) -> web.StreamResponse:
@@ -71,7 +72,8 @@ async def events(request: web.Request) -> web.StreamResponse:
 
 async def stepped(request: web.Request) -> web.StreamResponse:
     """Events, each but the first after a POST to /step."""
-    steps = request.app[STEPS]
+    steps = asyncio.Semaphore(0)
+    request.app[STEPS][:] = [steps]
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     for number in range(5):
@@ -81,7 +83,7 @@ async def stepped(request: web.Request) -> web.StreamResponse:
 
 
 async def step(request: web.Request) -> web.Response:
-    request.app[STEPS].release()
+    request.app[STEPS][0].release()
     return web.Response()
 
 
@@ -95,7 +97,7 @@ async def main() -> None:
     app.router.add_post("/step", step)
     app.router.add_get("/closed", closed)
     app[CLOSED] = []
-    app[STEPS] = asyncio.Semaphore(0)
+    app[STEPS] = []
     app.router.add_route("*", "/{rest:.*}", hello)
     context = None
     if len(sys.argv) > 1:
