@@ -61,8 +61,8 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield (node.lineno if hasattr(node, "lineno") else 1), text
 
 
-@functools.cache
 def parsed(path: Path) -> ast.Module:
+    # Not kept: hundreds of trees cost the garbage collector more than to parse each of them twice.
     return ast.parse(path.read_text())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +13,11 @@ SUITES = [ROOT / "tests", *sorted(ROOT.glob("packages/*/tests"))]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@functools.cache
-def modules() -> dict[Path, ast.Module]:
-    files = (path for suite in SUITES for path in sorted(suite.rglob("*.py")))
-    return {path.relative_to(ROOT): ast.parse(path.read_text()) for path in files}
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    # One after the other: to keep all trees costs the garbage collector more than to parse them again.
+    for suite in SUITES:
+        for path in sorted(suite.rglob("*.py")):
+            yield path.relative_to(ROOT), ast.parse(path.read_text())
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -38,7 +38,7 @@ def is_test_module(name: str) -> bool:
 def test_no_module_imports_from_a_test_module():
     found = {
         f"{path}: {name}"
-        for path, tree in modules().items()
+        for path, tree in modules()
         for name in imported(tree)
         if is_test_module(name)
     }
@@ -59,7 +59,7 @@ def test_no_test_skips_itself_with_a_bare_return():
     # Under hypothesis, `return` discards an example.
     found = {
         f"{path}:{line}"
-        for path, tree in modules().items()
+        for path, tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, FUNCTIONS)
         if node.name.startswith("test_")
