@@ -263,7 +263,7 @@ async def fuzzed():
 
 
 @settings(
-    max_examples=5 * settings().max_examples,
+    max_examples=2 * settings().max_examples,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -282,7 +282,6 @@ async def test_no_request_makes_the_server_fail(fuzzed, request, kind, accept, q
 
 
 @settings(
-    max_examples=3 * settings().max_examples,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -202,9 +202,7 @@ async def play(server: dict[str, Any], behaviour: dict[str, Any], script: list[A
 
 
 @pytest.mark.spec("I4", "I17")
-@settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(server=servers, behaviour=behaviours, script=st.lists(steps, min_size=5, max_size=60))
 def test_at_rest_store_and_handlers_agree_with_the_server(server, behaviour, script):
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

@@ -130,9 +130,11 @@ def test_no_state_changes_indefinitely_while_the_world_stands_still():
         # What each state asks for comes true, and nothing else happens.
         state, now, path = start, observation, [start]
         for _ in range(20):
-            now = after_effects(state, now)
+            before, now = now, after_effects(state, now)
             following = step(state, now).state
             path.append(following)
+            if following is state and now == before:
+                break  # and so it stays
             state = following
         assert path[-1] is path[-2], (start, observation, path)
 
@@ -265,4 +267,4 @@ class HandOver(RuleBasedStateMachine):
 
 
 TestHandOver = HandOver.TestCase
-TestHandOver.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestHandOver.settings = settings(stateful_step_count=40)

@@ -253,5 +253,5 @@ class QueueModel(RuleBasedStateMachine):
 
 @pytest.mark.spec("W20", "W22", "W23", "W24", "W27")
 def test_under_random_use_the_queue_behaves_like_its_model():
-    enough = settings(max_examples=200, stateful_step_count=50, deadline=None)
+    enough = settings(stateful_step_count=50)
     run_state_machine_as_test(QueueModel, settings=enough)

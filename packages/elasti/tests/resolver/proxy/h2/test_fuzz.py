@@ -100,7 +100,7 @@ def asked_of(pod) -> dict[int, list[tuple[bytes, bytes]]]:
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=2 * settings().max_examples)
 @given(steps, st.integers(1, 400))
 def test_a_pod_sees_every_request_that_was_not_taken_back_and_can_read_it(played, size):
     player = Player()
@@ -120,7 +120,6 @@ def test_a_pod_sees_every_request_that_was_not_taken_back_and_can_read_it(played
     player.rig.end()
 
 
-@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(

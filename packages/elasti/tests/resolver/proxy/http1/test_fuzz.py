@@ -65,7 +65,7 @@ def streams(draw, corpus):
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
 
 
-@settings(max_examples=600)
+@settings(max_examples=2 * settings().max_examples)
 @given(streams(REQUESTS), st.lists(streams(RESPONSES), max_size=4))
 def test_nothing_escapes_and_pods_read_what_h11_reads(requests, answers):
     rig = ConnectionRig()
@@ -145,7 +145,6 @@ def test_a_request_smuggled_behind_a_strange_chunk_never_reaches_a_pod(body, tog
     rig.end()
 
 
-@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=200), max_size=6), st.booleans())
 def test_any_bytes_at_all_are_survived(pieces, h2):
     rig = ConnectionRig()
@@ -156,7 +155,6 @@ def test_any_bytes_at_all_are_survived(pieces, h2):
     rig.end()
 
 
-@settings(max_examples=300)
 @given(streams(RESPONSES), st.sampled_from(REQUESTS[:-1]))
 def test_the_client_never_sees_a_broken_answer_end_well(pieces, request):
     """What the client was sent is whole messages, unless its connection was broken off."""

@@ -191,7 +191,7 @@ heads = st.one_of(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(heads)
 @example(b"GET / HTTP/1.1\r\nHost:\r\n\r\n")
 def test_whatever_is_accepted_h11_and_httptools_read_the_same_way(data):
@@ -297,7 +297,7 @@ plain_lines = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(
     st.sampled_from([b"GET / HTTP/1.1\r\n", b"POST /a HTTP/1.1\r\n", b"CONNECT a:1 HTTP/1.1\r\n"]),
     st.lists(plain_lines, max_size=5).map(b"".join),
@@ -309,7 +309,7 @@ def test_a_plain_request_is_read_as_the_careful_reader_does(line, fields):
         pytest.fail(f"only the careful reader refuses: {error}")
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(
     st.sampled_from(
         [b"200 OK", b"204 No", b"304 N", b"101 S", b"299 ", b"404", b"599 x", b"600 x"]
@@ -333,7 +333,7 @@ responses = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(responses, st.sampled_from([b"GET", b"HEAD"]))
 def test_whatever_response_is_accepted_h11_frames_the_same_way(data, method):
     try:
