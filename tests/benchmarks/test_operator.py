@@ -207,11 +207,11 @@ def test_chains_are_compared_with_the_same_population_alone() -> None:
     sample = run_measured(
         "benchmarks.runners.operator",
         *("--core", str(cores.measured), "--serving", str(cores.serving), "--chains"),
-        *("--sizes", "150", "--idle", "1", "--wakes", "5", "--polling", "1", "--calm", "0.5"),
+        *("--sizes", "106", "--idle", "1", "--wakes", "2", "--polling", "1", "--calm", "0.5"),
         core=cores.serving,
     )
     (size,) = sample["sizes"]
     alone, joined = size["alone"], size["in chains"]
 
-    assert (alone["written"], joined["written"]) == (5, 5)
+    assert (alone["written"], joined["written"]) == (2, 2)
     assert alone["watches"] == joined["watches"]
