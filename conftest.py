@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from hypothesis import settings
 from tests.operator import kinds
 
@@ -25,6 +26,10 @@ settings.register_profile("elasti", derandomize=True, deadline=None)
 # Once in a while, and with other examples each time: pytest --hypothesis-profile=thorough
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("elasti")
+
+# rich, which import-linter brings along, would print each logged exception with the source around every frame, which
+# takes longer than most tests. This is the renderer that reset_defaults() brings back, too.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 
 class Unfrozen:
