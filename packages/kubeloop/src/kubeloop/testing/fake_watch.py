@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -41,9 +42,14 @@ class LogEntry(NamedTuple):
 
 def matches(obj: JsonObject, options: ListOptions | WatchOptions) -> bool:
     """Whether an object is in the slice that a request asks for."""
-    labels = LabelSelector.parse(options.label_selector)
-    fields = FieldSelector.parse(options.field_selector)
+    labels, fields = _selectors(options.label_selector, options.field_selector)
     return labels.matches(DICT_ACCESS.labels(obj)) and fields.matches_object(obj)
+
+
+@functools.lru_cache(maxsize=256)
+def _selectors(labels: str, fields: str) -> tuple[LabelSelector, FieldSelector]:
+    """Read both: each object of a list, and each change, is compared with them."""
+    return LabelSelector.parse(labels), FieldSelector.parse(fields)
 
 
 def event_for(entry: LogEntry, options: WatchOptions) -> tuple[str, JsonObject] | None:
