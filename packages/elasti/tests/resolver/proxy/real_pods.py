@@ -47,7 +47,7 @@ async def web_pod(*arguments: str) -> AsyncIterator[UpstreamAddress]:
 @contextlib.contextmanager
 def shared_web_pod() -> Iterator[UpstreamAddress]:
     """The same, for tests of any event loop."""
-    command = [sys.executable, WEB_POD]
+    command = [sys.executable, str(WEB_POD)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield UpstreamAddress("127.0.0.1", int(process.stdout.readline()))
