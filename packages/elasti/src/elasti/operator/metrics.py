@@ -72,8 +72,10 @@ class OperatorMetrics:
         self._scale = _counter(
             "scale_counter", "Writes to a target's scale.", "service_name", "namespace", "target"
         )
-        self._woken = _total("wakes", "Sleeping targets woken, by cause.", "cause")
-        self._parks = _total("parks", "Attempts to put a target to sleep, by outcome.", "outcome")
+        self._woken = _total("elasti_wakes_total", "Sleeping targets woken, by cause.", "cause")
+        self._parks = _total(
+            "elasti_parks_total", "Attempts to put a target to sleep, by outcome.", "outcome"
+        )
         self._cold_starts = OwnedSeries(
             "histogram",
             "elasti_cold_start_seconds",
@@ -98,16 +100,18 @@ class OperatorMetrics:
             for field, (kind, name, about) in _RELEASED.items()
         }
         self._answers = _total(
-            "operator_wake_requests", "Wake requests answered, by outcome.", "outcome"
+            "elasti_operator_wake_requests_total", "Wake requests answered, by outcome.", "outcome"
         )
         self._notifications = _total(
-            "notifications",
+            "elasti_notifications_total",
             "Notifications by outcome: sent, failed, dropped because too many waited. Leader only.",
             "outcome",
         )
-        self._rebuilt = _total("operator_informer_restarts", "Watches restarted.", "informer_name")
+        self._rebuilt = _total(
+            "elasti_operator_informer_restarts_total", "Watches restarted.", "informer_name"
+        )
         self._in_clear = _total(
-            "operator_plaintext_calls",
+            "elasti_operator_plaintext_calls_total",
             "Calls between operator and resolver without TLS, although it is on.",
             "direction",
         )
@@ -254,7 +258,7 @@ def _counter(name: str, about: str, *labels: str) -> OwnedSeries:
 
 
 def _total(name: str, about: str, label: str) -> OwnedSeries:
-    return OwnedSeries("counter", f"elasti_{name}_total", about, [label])
+    return OwnedSeries("counter", name, about, [label])
 
 
 def _class(error: BaseException | None) -> str:
