@@ -49,13 +49,14 @@ async def test_the_resolver_looks_at_the_end_of_the_cooldown():
 
 async def test_an_arrival_ends_the_look_and_begins_the_cooldown_again():
     env = environment()
-    async with env.operator():
+    async with env.operator() as operator:
         await env.becomes("Engaging", within=700)
         await asyncio.sleep(100)
         env.resolvers.report = ActivityReport(held=0, open=0, last_arrival_age=1.0)
         assert await env.becomes("Serve", within=30) <= SETTLE + 3
         assert not env.published
-        assert "traffic arrived" in env.messages()
+        ended = b'elasti_parks_total{outcome="TrafficArrived"} 1'
+        assert ended in operator.metrics.render()
         env.resolvers.report = ActivityReport(held=0, open=0)
         assert await env.becomes("Proxy", within=2 * COOLDOWN) >= COOLDOWN - 1
     assert env.dark == []

@@ -134,7 +134,7 @@ async def test_a_set_wakes_together_and_sleeps_one_cooldown_after_its_last_depen
         await env.asleep()
         began = asyncio.get_running_loop().time()
         reply = await operator.waker.wake(NAMESPACE, "web", "GET /")
-        assert (reply.outcome, reply.message) == (WakeOutcome.WAITS, "shop/web waits for api")
+        assert reply.outcome is WakeOutcome.WAITS
         assert [(part.name, part.needs) for part in reply.parts] == [
             ("db", ()),
             ("api", (0,)),
@@ -322,7 +322,6 @@ async def test_a_wake_request_leaves_what_is_only_observed_alone():
         await asyncio.sleep(5.0)
         reply = await operator.waker.wake(NAMESPACE, "web", "GET /")
         assert reply.outcome is WakeOutcome.NOT_FOUND
-        assert "only observed" in reply.message
         assert not env.up("web")
 
 

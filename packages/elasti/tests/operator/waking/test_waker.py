@@ -156,7 +156,6 @@ async def test_a_namespace_whose_targets_hang_keeps_no_other_from_waking():
         assert loop.time() - began < 0.5 + 0.5
         assert not any(task.done() for task in stuck)
     assert {task.result().outcome for task in stuck} == {WakeOutcome.UNAVAILABLE}
-    assert all("did not answer in time" in task.result().message for task in stuck)
 
 
 async def test_what_the_cache_has_is_handed_on():
