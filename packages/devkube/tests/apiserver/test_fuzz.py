@@ -262,8 +262,11 @@ async def fuzzed():
         yield kube
 
 
+THOROUGH = settings.get_current_profile_name() == "thorough"
+
+
 @settings(
-    max_examples=2 * settings().max_examples,
+    max_examples=(5 if THOROUGH else 2) * settings().max_examples,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -282,6 +285,7 @@ async def test_no_request_makes_the_server_fail(fuzzed, request, kind, accept, q
 
 
 @settings(
+    max_examples=(3 if THOROUGH else 1) * settings().max_examples,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
