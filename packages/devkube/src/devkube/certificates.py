@@ -61,7 +61,7 @@ class CertificateAuthority:
             except (TypeError, ValueError) as error:
                 raise DamagedFile(key, "no certificate authority with its key") from error
         made = cls.create(now=now)
-        # The certificate last: without it the key alone is made anew.
+        # The certificate last: without it the key alone is made again.
         write_whole(key, made.pair.key)
         write_whole(certificate, made.pair.certificate)
         return made
