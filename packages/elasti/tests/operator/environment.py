@@ -11,14 +11,16 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Self
 
 import pytest
 
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import DRAIN_KEY, PAUSED, PRIVATE_LABEL
+from elasti.api.rbac import PolicyRule
 from elasti.api.wire import ActivityReport
+from elasti.operator import rbac
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
 from elasti.operator.leader import Leader
@@ -198,6 +200,8 @@ class Environment:
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
         self.resolvers = FakeResolvers(lambda: self.all("elastiservices"))
         self.recorder = Recorder(self.clock)
+        # Rights that an earlier installation left.
+        self.granted: tuple[PolicyRule, ...] = ()
         self.keda_pauses = True
         self.pod_end = 0.0
         self.pod_spec: JsonObject = {}
@@ -476,6 +480,7 @@ class Environment:
         operator = Operator(self, autoscalers, former_at)
         async with operator.running():
             yield operator
+        assert not_granted(operator.client.requests, self.settings, self.granted) == set()
 
 
 class Operator:
@@ -555,6 +560,32 @@ class Operator:
                     await finish([leader, caches])
             if failed:
                 leader.result()
+
+
+def not_granted(
+    requests: Iterable[Request], settings: OperatorSettings, more: Iterable[PolicyRule]
+) -> set[tuple[str, str, str]]:
+    """The requests that the rights of an installation with these settings do not allow."""
+    optional = (settings.doze, rbac.DOZE_RULES), (settings.enrolment, rbac.ENROLMENT_RULES)
+    rules = (
+        *(*rbac.NAMESPACED_RULES, *rbac.CLUSTER_RULES, *rbac.OWN_RULES),
+        *(rule for is_on, named in optional if is_on for rule in named),
+        *more,
+    )
+    granted = {(r.group, what, verb) for r in rules for what in r.resources for verb in r.verbs}
+    return {asked for request in requests if (asked := _asked(request)) not in granted}
+
+
+def _asked(request: Request) -> tuple[str, str, str]:
+    """The group, the resource and the verb of a request."""
+    parts = request.path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    verb = {"POST": "create", "PUT": "update"}.get(request.method, request.method.lower())
+    if verb == "get" and len(rest) == 1:
+        verb = "watch" if ("watch", "true") in request.query else "list"
+    return group, "/".join((rest[0], *rest[2:])), verb
 
 
 def subject(write: Request) -> str:

@@ -24,9 +24,7 @@ SCALE = ("get", "update", "patch")
 
 NAMESPACED_RULES = (
     # `update` is never sent: the admission policy lets accounts without it change two annotations only.
-    PolicyRule(
-        GROUP, (PLURAL,), ("list", "watch", "patch", "update"), "finalizer and durable requests"
-    ),
+    PolicyRule(GROUP, (PLURAL,), (*READ, "patch", "update"), "finalizer and durable requests"),
     PolicyRule(GROUP, (f"{PLURAL}/status",), ("patch",), "status"),
     PolicyRule(
         "",

@@ -19,6 +19,7 @@ from elasti.operator.doze.dozer import Dozer
 from elasti.operator.doze.machine import Resize
 from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
 from elasti.operator.model.state import ServiceState
+from elasti.operator.rbac import DOZE_RULES
 from elasti.operator.scale_handler import ScaleHandler
 from kubeloop.client.errors import Conflict, KubeError
 from kubeloop.testing.fake_client import FakeClient
@@ -320,6 +321,7 @@ async def test_an_installation_that_no_longer_enables_it_wakes_what_dozes():
     async with env.operator():
         await env.reaches("Dozing")
     env.settings = dataclasses.replace(env.settings, doze=False)
+    env.granted = DOZE_RULES
     async with env.operator():
         await eventually(lambda: env.requests == {"web-0": ORIGINAL}, timeout=30)
         await eventually(

@@ -27,6 +27,7 @@ import structlog
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.api.states import State
 from elasti.operator.model.children import drain_patch, is_drained
+from elasti.operator.waking.waker import wake_replicas
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -142,20 +143,22 @@ class Finalizer:
 
     async def _must_wait(self, facts: Facts, state: ServiceState) -> bool:
         es = facts.es
-        hopeless = facts.service is None or facts.target is None
         # One that is to be observed is woken by the hand-over; at zero after that, another writer put it there.
         woken = facts.ends_enforcing and state.current is State.SERVE
-        if es.spec.deletion_policy == "Leave" or hopeless or woken:
+        # What cannot be read for now may still be at zero.
+        unread = facts.kind_unusable and es.status.asleep_since is not None
+        gone = facts.target is None and not unread
+        if es.spec.deletion_policy == "Leave" or woken or gone:
             return False
-        if not facts.slices and not facts.at_zero:
+        if not facts.slices and not facts.at_zero and not unread:
             return False
         if self._is_overdue(state):
             _log.warning(
                 "no endpoint became ready before the finalizer's deadline", name=es.metadata.name
             )
             return False
-        asked = await self._wake(facts, state)
-        if not facts.slices and asked:
+        asked = facts.target is not None and await self._wake(facts, state)
+        if asked and (not facts.slices or facts.service is None):
             return False  # no connection is held, so none waits for the pods
         # At zero, what was ready last may be a pod that has stopped since.
         ready = bool(facts.ready) and not facts.at_zero
@@ -182,8 +185,10 @@ class Finalizer:
     async def _wake(self, facts: Facts, state: ServiceState) -> bool:
         """Ask for pods; False if that failed and may be retried."""
         await self._resume_autoscalers(facts, state)
+        spec, status = facts.es.spec, facts.es.status
+        minimum = wake_replicas(spec, status) if facts.at_zero else spec.min_target_replicas
         try:
-            return await self.executor.wake(facts, state, facts.es.spec.min_target_replicas)
+            return await self.executor.wake(facts, state, minimum)
         except NotFound:
             return True
         except KubeError:

@@ -26,7 +26,7 @@ from elasti.operator.handover.ports import port_owner
 from elasti.operator.model.state import AWAKE, Park
 from elasti.operator.model.targets import target_of
 from elasti.operator.report.audit import AuditAction, audit
-from elasti.operator.waking.waker import wake_origin
+from elasti.operator.waking.waker import wake_origin, wake_replicas
 from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.model.facts import Facts
     from elasti.operator.model.state import ServiceState, StateStore
+    from elasti.operator.model.targets import ScaleTarget
     from elasti.operator.observing.report import ObservationReport
     from elasti.operator.report.events import EventReporter
     from elasti.operator.settings import OperatorSettings
@@ -90,6 +91,7 @@ class ElastiServiceReconciler:
             await self.quarantine.note_freed(self.ports)
             return None
         former = self.states.find(request)
+        slept = former.handover.target if former is not None and _sleeps(es, former) else None
         state = self._state_of(request, es)
         es = state.own_writes.newest_elastiservice(es)
         if (es.spec.targets or es.status.targets) and not state.workers.is_recalled:
@@ -101,6 +103,8 @@ class ElastiServiceReconciler:
         state.doze.recall(es.status.doze, derive_doze(es.status.doze), began)
         # Its handler may come after ours; what is reconciled must not be unknown there.
         self.directory.put(es)
+        if slept is not None and slept != state.handover.target:
+            await self._owe(slept, es, state)
         if former is not None and former.service != state.service:
             await self.finalizer.leave_service(es.metadata.namespace, former)
         if (
@@ -146,7 +150,7 @@ class ElastiServiceReconciler:
             facts = await self._converge(es, state, watched)
             pause = await self._report(facts, state)
             # Once let go, it is not touched again: what cannot be read now may be at zero, and requests be small.
-            owed = facts.kind_unusable or state.doze.status is not None
+            owed = facts.kind_unusable or state.doze.status is not None or state.workers.owed
             if state.current in (None, State.SERVE) and not owed:
                 pause = await self.finalizer.finalize(facts, state)
                 if pause is None:
@@ -172,6 +176,12 @@ class ElastiServiceReconciler:
             state.autoscaler.recall(noted)
         state.aim_at(target_of(es))
         return state
+
+    async def _owe(self, slept: ScaleTarget, es: ElastiService, state: ServiceState) -> None:
+        """Note a target that slept when the spec was aimed at another one: it is woken as a worker is."""
+        if slept not in self.directory.targets():
+            state.workers.note_due({slept: wake_replicas(es.spec, es.status)})
+            await self.writer.note_workers(es, state)
 
     def _release_ports(self, uid: str) -> None:
         for owner in self.ports.owners_of(uid):
@@ -208,8 +218,13 @@ class ElastiServiceReconciler:
                     await self.executor.apply(write, facts, state)
                 return facts
             if state.handover.refused and not facts.slices and not facts.drained:
-                # Nothing of ours is in the way; traffic goes wherever it went without us.
-                state.handover.suspend(State.SERVE)
+                # Nothing of ours is in the way; traffic goes wherever it went without us. Our slice may have gone
+                # with its Service while the target slept.
+                woken = facts.es.status.asleep_since is None or not facts.at_zero
+                if not woken:
+                    minimum = wake_replicas(facts.es.spec, facts.es.status)
+                    woken = await self.executor.wake(facts, state, minimum)
+                state.handover.suspend(State.SERVE if woken else None)
                 # Without a plan from here on, a resume that failed before would never be retried.
                 for write in (
                     *plans.resumes(State.SERVE, facts, state),
@@ -332,3 +347,8 @@ class ElastiServiceReconciler:
                 if manager not in ("", FIELD_MANAGER):
                     return reason, f"{reason.text} by {manager}"
         return reason, reason.text
+
+
+def _sleeps(es: ElastiService, state: ServiceState) -> bool:
+    at_zero = (State.PARKING, State.PROXY, State.WAKING)
+    return es.status.asleep_since is not None or state.current in at_zero

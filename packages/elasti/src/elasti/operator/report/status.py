@@ -79,7 +79,11 @@ def status_of(
     `sleeps_at`: when it can sleep if it stays unused, in seconds since 1970.
     """
     es, current = facts.es, state.current
-    asleep = current is State.PROXY
+    # Without its Service, or while its kind cannot be read, a target that we put to sleep still sleeps.
+    still = facts.at_zero or facts.kind_unusable
+    asleep = current is State.PROXY or (
+        current is None and still and es.status.asleep_since is not None
+    )
     triggers = trigger_statuses(es, evidence, now.timestamp(), asleep=asleep)
     quiet = [trigger.quiet_since for trigger in triggers if trigger.quiet_since]
     all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
