@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -243,3 +244,9 @@ async def test_nothing_outlives_an_owner_that_is_killed(most):
     owner.kill()
     await owner.wait()
     await all_gone(tree)
+
+
+def test_a_start_closes_no_descriptor_of_another_thread() -> None:
+    script = Path(__file__).with_name("descriptors.py")
+    ran = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

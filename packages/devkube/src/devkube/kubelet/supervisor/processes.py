@@ -285,13 +285,22 @@ class Processes:
 
 
 async def _read_all(fd: int) -> bytes:
-    """Read a pipe to its end and close it."""
+    """Read a pipe to its end and close it.
+
+    Not as a transport: uvloop closes the descriptor of a pipe twice. What another thread opens between the two is closed
+    with it, and connections that get the same descriptor then carry each other's bytes.
+    """
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", buffering=0)
-    )
+    os.set_blocking(fd, False)
+    received = b""
     try:
-        return await reader.read()
+        while True:
+            readable: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(fd, _Once(readable))
+            await readable
+            if not (piece := os.read(fd, _MESSAGE)):
+                return received
+            received += piece
     finally:
-        transport.close()
+        loop.remove_reader(fd)
+        os.close(fd)
