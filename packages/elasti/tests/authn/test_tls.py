@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import ssl
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -189,6 +190,52 @@ async def test_an_older_peer_is_called_in_the_clear_at_once(called, mount, token
     (line,) = logs
     assert line["event"] == "call sent in the clear"
     assert "upgrade" in line["remedy"]
+
+
+async def test_a_peer_that_closes_without_a_word_is_called_in_the_clear(called, mount, token_file):
+    """As a proxy does that knows no TLS. One that spoke TLS before is not: it is restarting."""
+    mount.holds(made())
+    tls = PeerTls(str(mount.place))
+
+    async with PORTS[called](PeerTls()) as port, mute_to_tls(port) as shown:
+        assert await call(called, shown, Calls(tls, token_file))
+    assert tls.in_clear["sent"] == 1
+    async with PORTS[called](PeerTls(str(mount.place))) as port:
+        assert await call(called, port, Calls(tls, token_file))
+        shown = port
+    async with PORTS[called](PeerTls()) as port, mute_to_tls(port, shown):
+        assert not await call(called, shown, Calls(tls, token_file))
+    assert tls.in_clear["sent"] == 1
+
+
+@contextlib.asynccontextmanager
+async def mute_to_tls(behind: int, port: int = 0) -> AsyncIterator[int]:
+    """A proxy before a port, which closes what begins with a handshake."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(65536)
+        if not first.startswith(b"\x16"):
+            there, back = await asyncio.open_connection("127.0.0.1", behind)
+            back.write(first)
+            writer.write(await there.read(65536))
+            back.close()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_certificate_that_the_system_could_not_load_is_tried_again(mount, monkeypatch):
+    mount.holds(made())
+    tls = PeerTls(str(mount.place))
+
+    def no_descriptors(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("elasti.authn.tls.present_certificate", no_descriptors)
+        assert tls.server_context() is None
+    assert tls.server_context() is not None
 
 
 async def test_an_older_caller_is_answered_with_a_warning(called, mount, token_file):

@@ -58,7 +58,7 @@ async def test_what_the_leader_makes_lets_the_programs_speak(tmp_path: Path):
 async def test_without_its_secret_the_leader_says_what_to_do_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(certificates, "_RETRY", 0.01)
+    monkeypatch.setattr(certificates, "_LOOK_EVERY", 0.01)
     client = FakeClient()
     running = asyncio.create_task(PeerCertificates(client, SETTINGS, clock=SystemClock()).run())
     try:
@@ -66,7 +66,11 @@ async def test_without_its_secret_the_leader_says_what_to_do_and_goes_on(
             await eventually(lambda: logs)
         assert logs[0]["event"] == "certificates not renewed"
         assert "elasti install" in logs[0]["remedy"]
-        await client.resource("v1/secrets", namespace="elasti").create(EMPTY)
+        secrets = client.resource("v1/secrets", namespace="elasti")
+        await secrets.create(EMPTY)
+        await eventually(lambda: data_of(client))
+        # The documented remedy.
+        await secrets.replace(await secrets.get(TLS_SECRET) | {"data": {}})
         await eventually(lambda: data_of(client))
     finally:
         await finish([running])

@@ -103,6 +103,25 @@ def test_a_damaged_set_is_made_new(field: str, damage: bytes | str) -> None:
     assert renewed(found, HOSTS, NOW, LIVES) is found
 
 
+def test_a_lost_key_of_the_authority_costs_no_trust() -> None:
+    made = renewed(None, HOSTS, NOW, LIVES)
+    found = renewed(dataclasses.replace(made, authority_key=b""), HOSTS, NOW, LIVES)
+    assert found.certificate == made.certificate
+    assert trusts(made.authorities, found, NOW)
+    assert authorities(found)[0] == authorities(made)[0]
+    later = NOW + 6 * MINUTE
+    signed = renewed(found, HOSTS, later, LIVES)
+    assert signed.certificate != made.certificate
+    assert trusts(found.authorities, signed, later)
+
+
+@pytest.mark.parametrize("ahead", [8 * 60 * MINUTE, 70 * DAY, 500 * DAY])
+def test_what_a_clock_that_was_ahead_made_is_replaced(ahead: dt.timedelta) -> None:
+    from_the_future = renewed(None, HOSTS, NOW + ahead, LIVES)
+    found = renewed(from_the_future, HOSTS, NOW, LIVES)
+    assert trusts(found.authorities, found, NOW)
+
+
 def test_after_a_long_rest_everything_is_new() -> None:
     made = renewed(None, HOSTS, NOW, LIVES)
     late = NOW + 3000 * DAY

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kubeloop.http.client import Answer, HttpClient
 
 _WARN_EVERY = 60.0
+# How many peers that spoke TLS are remembered, by URL.
+_MOST_PEERS = 1024
 # A server without TLS waits for the end of a request's head. This offer holds one, so it refuses at once; others ignore it.
 _PROTOCOLS = ["http/1.1", "\r\n\r\n"]
 _MEND = (
@@ -62,6 +64,7 @@ class PeerTls:
         self._pair: ClientKeyPair | None = None
         self._context: ssl.SSLContext | None = None
         self._quiet_until: dict[str, float] = {}
+        self._secure: dict[str, None] = {}
         self.in_clear = {"sent": 0, "received": 0} if directory else {}
 
     def server_context(self) -> ssl.SSLContext | None:
@@ -86,6 +89,10 @@ class PeerTls:
                 _log.info("certificate loaded", file=certificate.origin)
         except ConfigError as error:
             self._warn("certificate not usable", _MEND, error=str(error))
+        except OSError as error:
+            self._pair = None  # not the certificate's fault: the next client tries it again
+            remedy = "raise the limit of open files, or see what uses them up"
+            self._warn("certificate not loaded", remedy, error=str(error))
         return self._context
 
     def _client_context(self) -> ssl.SSLContext | None:
@@ -128,6 +135,7 @@ class PeerTls:
                 secured = send(url.replace("http:", "https:", 1), tls=tls, server_name=TLS_NAME)
                 try:
                     answer = await stack.enter_async_context(secured)
+                    self._note_secure(url)
                 except ConnectFailed as error:
                     self._check_refusal(error, url)
             if answer is None:
@@ -141,8 +149,17 @@ class PeerTls:
             reason = error.cause.verify_message
             self._warn("certificate of a peer refused", _MEND, error=reason, peer=url)
             raise error
-        if not isinstance(error.cause, ssl.SSLError):
+        # Some servers and proxies close without a word. One that spoke TLS before is restarting, and knows it still.
+        closed = isinstance(error.cause, ConnectionError) and url not in self._secure
+        refused = isinstance(error.cause, ConnectionRefusedError)
+        if not isinstance(error.cause, ssl.SSLError) and (refused or not closed):
             raise error
+
+    def _note_secure(self, url: str) -> None:
+        self._secure.pop(url, None)
+        self._secure[url] = None
+        if len(self._secure) > _MOST_PEERS:
+            del self._secure[next(iter(self._secure))]
 
     def _note_clear(self, url: str) -> None:
         if not self._is_on:

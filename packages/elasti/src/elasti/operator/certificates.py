@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 # Kubelets bring a changed Secret to pods within two minutes; a node that is cut off may take longer.
 LIFETIMES = Lifetimes(settle=dt.timedelta(days=1))
-_PERIOD = 3600.0
-_RETRY = 60.0
+_LOOK_EVERY = 60.0
+# Without a change; a decision costs another process some tenths of a second.
+_DECIDE_EVERY = dt.timedelta(hours=1)
 
 _log = structlog.get_logger(__name__)
 
@@ -42,17 +43,16 @@ class PeerCertificates:
     def __init__(self, client: Client, settings: OperatorSettings, *, clock: Clock) -> None:
         self._clock = clock
         self._name = settings.tls_secret
+        self._decided: tuple[CertificateSet, dt.datetime] | None = None
         secrets = client.resource("v1/secrets", namespace=settings.operator_namespace)
         self._secret = CertificateSecret(secrets, self._name, self._renew, may_create=False)
 
     async def run(self) -> None:
         """Renew until cancelled."""
         while True:
-            pause = _PERIOD
             try:
                 await self._secret.current()
             except (KubeError, OSError) as error:
-                pause = _RETRY
                 _log.warning(
                     "certificates not renewed",
                     secret=self._name,
@@ -60,7 +60,14 @@ class PeerCertificates:
                     remedy="apply the installation again (elasti install, or the chart), which has the Secret and"
                     " the rights; or set ELASTI_TLS_SECRET to nothing and make the certificates yourself",
                 )
-            await asyncio.sleep(pause)
+            await asyncio.sleep(_LOOK_EVERY)
 
     async def _renew(self, found: CertificateSet | None) -> CertificateSet:
-        return await renewed_apart(RenewalOrder(found, (TLS_NAME,), self._clock.now(), LIFETIMES))
+        now = self._clock.now()
+        if self._decided is not None:
+            known, since = self._decided
+            if known == found and dt.timedelta() <= now - since < _DECIDE_EVERY:
+                return known
+        made = await renewed_apart(RenewalOrder(found, (TLS_NAME,), now, LIFETIMES))
+        self._decided = made, now
+        return made

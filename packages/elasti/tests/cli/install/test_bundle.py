@@ -474,6 +474,7 @@ def test_flags_become_choices():
         ["--operator-replicas", "0"],
         ["--tls", "maybe"],
         ["--tls-secret", "No/Name"],
+        ["--tls-secret", "elasti-tls"],
         ["--resolver-replicas", "many"],
         ["-o", "table"],
         ["more"],

@@ -102,7 +102,11 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def eof_received(self) -> None:
-        """Note the peer's end; returning None lets the transport close."""
+        """Note the peer's end; returning None lets the transport close.
+
+        Under TLS it does so an iteration later, and drops what is written until then.
+        """
+        self._overrun = self._ended
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:

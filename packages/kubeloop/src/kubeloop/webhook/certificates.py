@@ -3,7 +3,7 @@
 `renewed` is a pure decision about what a Secret holds. An authority is replaced in two steps, so that
 no API server ever meets a certificate that it does not trust: first the new authority is trusted beside
 the old one, and after `Lifetimes.settle` it signs. The old one stays trusted until it expires, for
-replicas that are behind. Without a working certificate there is nothing to lose, and all is made at once.
+replicas that are behind. Without a working certificate there is nothing to lose, and one is made at once.
 
 The one module that needs the package cryptography (`kubeloop[webhook]`): it is imported when certificates
 are made.
@@ -38,13 +38,15 @@ def renewed(
     found: CertificateSet | None, hosts: Sequence[str], now: dt.datetime, lifetimes: Lifetimes
 ) -> CertificateSet:
     """Return what the Secret is to hold; `found` itself if it may stay."""
-    state = _read(found, now) if found is not None else None
-    if found is None or state is None:
+    authorities, key, serving = _read(found, now) if found is not None else ([], None, None)
+    if found is None or key is None:
         key = new_key()
-        authority = _authority(key, now, lifetimes)
-        certificate, own_key = _issue(authority, key, hosts, now, lifetimes)
-        return CertificateSet(pem(authority), key_pem(key), certificate, own_key)
-    authorities, key, serving = state
+        newest = _authority(key, now, lifetimes)
+        trusted = b"".join(map(pem, [*authorities, newest]))
+        if found is not None and serving is not None:
+            return dataclasses.replace(found, authorities=trusted, authority_key=key_pem(key))
+        certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
+        return CertificateSet(trusted, key_pem(key), certificate, own_key)
     newest = authorities[-1]
     if serving is None or not set(hosts) <= set(_names(serving)):
         certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
@@ -63,23 +65,34 @@ def renewed(
 
 def _read(
     found: CertificateSet, now: dt.datetime
-) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey, x509.Certificate | None] | None:
-    """Return living authorities, the newest one's key and a certificate that works, if there is one."""
+) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey | None, x509.Certificate | None]:
+    """Return living authorities, the newest one's key and a certificate that works, if there is one.
+
+    The key is None if the newest authority cannot sign now: it is damaged, has expired, or a clock that was ahead made it.
+    """
     try:
         every = x509.load_pem_x509_certificates(found.authorities)
-        key = _private(found.authority_key)
-        if every[-1].public_key() != key.public_key() or every[-1].not_valid_after_utc <= now:
-            return None
     except (ValueError, TypeError):
-        return None
-    living = [authority for authority in every if authority.not_valid_after_utc > now]
+        return [], None, None
+    living = [authority for authority in every if _is_valid(authority, now)]
+    key: ec.EllipticCurvePrivateKey | None
+    try:
+        key = _private(found.authority_key)
+        if every[-1].public_key() != key.public_key() or every[-1] not in living:
+            key = None
+    except (ValueError, TypeError):
+        key = None
     try:
         serving = x509.load_pem_x509_certificates(found.certificate)[0]
         works = serving.public_key() == _private(found.key).public_key()
     except (ValueError, TypeError):
         return living, key, None
-    works = works and serving.not_valid_after_utc > now
+    works = works and _is_valid(serving, now)
     return living, key, serving if works and any(_signed(serving, one) for one in living) else None
+
+
+def _is_valid(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
 def _is_old(certificate: x509.Certificate, now: dt.datetime) -> bool:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
-from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
+from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE, TLS_SECRET
 from kubeloop.objects.names import DNS_LABEL_63
 from kubeloop.objects.quantities import Quantity
 
@@ -147,6 +147,10 @@ class Choices:
                 )
         if self.tls_secret and not _SECRET.match(self.tls_secret):
             raise ChoiceError(f"--tls-secret {self.tls_secret!r} is not the name of a Secret")
+        if self.tls_secret == TLS_SECRET:
+            raise ChoiceError(
+                f"--tls-secret {TLS_SECRET} is the operator's own Secret; use another"
+            )
         if not self.image:
             raise ChoiceError("--image is empty: name one, such as registry.example.com/elasti:1")
         if self.namespaced and not self.watch_namespaces:

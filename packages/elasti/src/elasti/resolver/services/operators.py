@@ -117,7 +117,7 @@ class OperatorClient:
     async def __aenter__(self) -> Self:
         # Connections are not kept: behind the Service's address each new one may reach another replica, and a
         # kept one may lead to a dead replica.
-        self._http = HttpClient(keep=0.0, limit=100, connect_timeout=min(self._timeout, 2.0))
+        self._http = HttpClient(keep=0.0, limit=100, connect_timeout=self._timeout)
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
