@@ -1,12 +1,13 @@
 """The pods behind observed Services, which have no private Service whose slices could be watched.
 
 The EndpointSlices of a namespace are listed at most once in each polling interval, however many of its
-Services are observed. A list that fails leaves what was known.
+Services are observed. A list that fails or takes long leaves what was known: all triggers wait for the lists.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_AT_ONCE = 8
+_PATIENCE = 5.0
+
 
 class PublicSlices:
     """Slices of public Services, by namespace; `refresh` reads them."""
@@ -34,23 +38,25 @@ class PublicSlices:
 
     async def refresh(self, namespaces: Iterable[str]) -> None:
         """Read the slices of these namespaces, unless that was done a moment ago."""
-        now = asyncio.get_running_loop().time()
-        for namespace in namespaces:
-            known = self._read_at.get(namespace)
-            if known is None or now - known >= self._period:
-                self._read_at[namespace] = now
-                await self._read(namespace)
+        before = asyncio.get_running_loop().time() - self._period
+        due = [one for one in namespaces if self._read_at.get(one, before) <= before]
+        turns = asyncio.Semaphore(_AT_ONCE)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await asyncio.gather(*(self._read(namespace, turns) for namespace in due))
 
-    async def _read(self, namespace: str) -> None:
+    async def _read(self, namespace: str, turns: asyncio.Semaphore) -> None:
         found: dict[str, list[EndpointSlice]] = {}
         selector = f"{MANAGED_BY_LABEL}!={MANAGED_BY}"
         try:
-            async for one in self._slices.items(selector=selector, namespace=namespace):
-                found.setdefault(one.service, []).append(one)
+            async with turns:
+                began = asyncio.get_running_loop().time()
+                async for one in self._slices.items(selector=selector, namespace=namespace):
+                    found.setdefault(one.service, []).append(one)
         except KubeError as error:
             _log.warning("slices cannot be listed", namespace=namespace, error=str(error))
             return
-        self._by_service[namespace] = found
+        self._by_service[namespace], self._read_at[namespace] = found, began
 
     def of(self, namespace: str, service: str) -> Sequence[EndpointSlice]:
         """Return the slices of one Service."""
