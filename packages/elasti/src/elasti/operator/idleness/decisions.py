@@ -67,7 +67,8 @@ class Decisions:
     polling_interval: float
 
     def __post_init__(self) -> None:
-        self._scheduled: dict[Request, _Scheduled] = {}
+        # By schedules and lead: objects that a template made share the search.
+        self._scheduled: dict[tuple[tuple[Schedule, ...], float], _Scheduled] = {}
 
     def judge(self, request: Request, decision: Decision | None = None) -> TriggerJudgement:
         """Return what follows from time and triggers now, with what was decided a moment ago."""
@@ -195,10 +196,8 @@ class Decisions:
         if not details.spec.schedules:
             return _UNSCHEDULED
         schedules, lead, now = details.spec.schedules, _lead(details), self.clock.now()
-        known = self._scheduled.get(details.request, _UNSCHEDULED)
-        if (known.schedules, known.lead) == (schedules, lead) and (
-            known.since <= now.timestamp() < known.until
-        ):
+        known = self._scheduled.get((schedules, lead))
+        if known is not None and known.since <= now.timestamp() < known.until:
             return known
         ahead = changes(schedules, now, lead)
         level, first = level_at(schedules, now, lead), next(ahead, None)
@@ -210,16 +209,14 @@ class Decisions:
         if len(self._scheduled) >= _MOST_SCHEDULED:
             self._scheduled.clear()
         end = found.at.timestamp() if found is not None else None
-        known = _Scheduled(schedules, lead, now.timestamp(), until.timestamp(), level, end)
-        self._scheduled[details.request] = known
+        known = _Scheduled(now.timestamp(), until.timestamp(), level, end)
+        self._scheduled[schedules, lead] = known
         return known
 
 
 class _Scheduled(NamedTuple):
     """A level that holds from `since` to `until`; `end`: when it is Awake, Asleep or by use no longer."""
 
-    schedules: tuple[Schedule, ...] = ()
-    lead: float = 0.0
     since: float = math.inf
     until: float = -math.inf
     level: Level = NO_LEVEL
