@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -67,11 +68,17 @@ def answered(history: History) -> Iterator[tuple[float, str]]:
 
 
 def at_most_once(history: History) -> Iterator[tuple[float, str]]:
-    """No request is executed twice, not even one that failed."""
+    """No request is executed twice, not even one that failed.
+
+    But for one whose pod ended without an answer: a proxy may repeat it if its method is idempotent (RFC 9110, 9.2.2).
+    The prober's own books hold those that are not.
+    """
     for name, executions in history.executions.items():
-        if len(executions) > 1:
-            pods = ", ".join(one.pod for one in executions)
-            yield executions[-1].at, f"{name} was executed by {pods}"
+        for one, later in itertools.pairwise(executions):
+            if history.phases.get(one.pod, {}).get("gone", math.inf) > later.at:
+                pods = ", ".join(each.pod for each in executions)
+                yield executions[-1].at, f"{name} was executed by {pods}"
+                break
 
 
 def answered_by_its_executor(history: History) -> Iterator[tuple[float, str]]:
@@ -80,7 +87,7 @@ def answered_by_its_executor(history: History) -> Iterator[tuple[float, str]]:
         if answer.fault:
             continue
         pods = [one.pod for one in history.executions.get(answer.id, ())]
-        if pods[:1] != [answer.pod]:
+        if pods[-1:] != [answer.pod]:
             yield answer.at, f"{answer.id} was answered by {answer.pod}, executed by {pods}"
         phases = history.phases.get(answer.pod, {})
         call = history.calls.get(answer.id)

@@ -121,3 +121,16 @@ def test_a_pod_may_come_back_under_its_name():
         Answer(at=7.2, id="r-2", status=200, pod="web-1"),
     ]
     assert check(history) == []
+
+
+def test_a_request_whose_pod_ended_without_an_answer_may_be_repeated():
+    events: list[Event] = [
+        *good(),
+        Call(at=4.0, id="r-2", service="web"),
+        Executed(at=4.1, id="r-2", pod="web-1"),
+        Pod(at=4.2, name="web-1", phase="gone"),
+        Pod(at=4.3, name="web-2", phase="there"),
+        Executed(at=4.6, id="r-2", pod="web-2"),
+        Answer(at=4.7, id="r-2", status=200, pod="web-2"),
+    ]
+    assert check(events) == []
