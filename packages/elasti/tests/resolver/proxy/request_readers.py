@@ -24,10 +24,12 @@ Request = tuple[bytes, bytes, bytes]
 
 
 def read_by_h11(wire: bytes, found: list[Request] | None = None) -> list[Request]:
-    """Return the whole requests that h11 finds, in `found`. Raises where something is no request."""
+    """Return the whole requests that h11 finds, in `found`. Raises if something is not a request."""
+    found = [] if found is None else found
+    if not wire:
+        return found  # h11 takes an empty read for the end of the connection
     connection = h11.Connection(h11.SERVER)
     connection.receive_data(wire)
-    found = [] if found is None else found
     line, body = (b"", b""), b""
     while True:
         event = connection.next_event()
