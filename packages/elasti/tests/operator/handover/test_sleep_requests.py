@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 from typing import Any
 
 import pytest
@@ -300,6 +301,23 @@ async def test_a_target_that_never_gets_ready_sleeps_when_asked(rig: Rig):
         await rig.becomes("Proxy")
         assert await rig.replicas() == 0
         await eventually(lambda: is_cleared(rig))
+
+
+async def test_a_client_that_left_before_the_request_does_not_refuse_it(rig: Rig):
+    left_at = time.monotonic()
+
+    class Left(dict[tuple[str, str], ActivityReport | None]):
+        def get(self, *_: object) -> ActivityReport:
+            return ActivityReport(held=0, open=0, last_arrival_age=time.monotonic() - left_at)
+
+    rig.cluster.kubelet.may_be_ready = lambda pod: False
+    await rig.web(replicas=1, cooldownPeriod=900)
+    async with rig.operator():
+        await rig.becomes("Waking")
+        await eventually(rig.addresses)
+        rig.resolver.reports, left_at = Left(), time.monotonic()
+        await ask(rig)
+        await rig.becomes("Proxy")
 
 
 async def test_a_request_survives_a_change_of_leaders(rig: Rig, prometheus: FakePrometheus):

@@ -165,7 +165,10 @@ class HandoverExecutor:
                     return
                 since = facts.now - handover.engaged_at
             case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
-                since = settle if is_in_force(state) else facts.es.spec.cooldown
+                since = facts.es.spec.cooldown
+                if is_in_force(state) and (asked := state.requests.sleep) is not None:
+                    # What arrived before the request does not refuse it, unless it is still there.
+                    since = min(settle, max(self.clock.now().timestamp() - asked.since, 0.0))
             case _:
                 return
         handover.note_activity(await self._activity(facts.request, since), facts.now)
