@@ -53,7 +53,6 @@ TOGETHER = (
     played("slow-start", starting.slow_start),
     played("image-not-there", starting.image_not_there),
     played("app-rollout", workloads.app_rollout),
-    # Not beside the idle ones: what forty pods broadcast on the bridge counts as use of a server with few probes.
     played("parts", parts.one_app),
     played("shared-database", parts.forty_apps),
 )

@@ -29,7 +29,10 @@ def _admin(cluster: DevCluster) -> ClientConfig:
 
 
 def seen(server: StatsServer) -> dict[str, int]:
-    return {one["podRef"]["uid"]: one["network"]["rxBytes"] for one in server.summary()["pods"]}
+    return {
+        one["podRef"]["uid"]: one["network"]["rxBytes"] + one["network"]["txBytes"]
+        for one in server.summary()["pods"]
+    }
 
 
 def test_bytes_are_counted_by_pod_from_its_first_reading_on():

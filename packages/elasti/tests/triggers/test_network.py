@@ -78,6 +78,10 @@ def arrived(size: float, period: float, phase: float, at: float) -> float:
     return max(0.0, (at - phase) // period + 1) * size
 
 
+def counted(at: float, total: int) -> PodCounters:
+    return PodCounters(at, total // 2, total - total // 2)
+
+
 def simulate(
     probes: Sequence[tuple[float, float]], use: tuple[float, float], *, hours: float, seed: int = 1
 ) -> int:
@@ -89,7 +93,7 @@ def simulate(
     while now < hours * HOUR:
         now += rand.uniform(0.9, 1.1) * INTERVAL
         at = now - rand.uniform(5, 15)
-        counters = PodCounters(at, int(sum(arrived(*source, at) for source in sources)))
+        counters = counted(at, int(sum(arrived(*source, at) for source in sources)))
         reading = meter.feed({"a": (counters, cost)}, NETWORK_THRESHOLD)
         evidence = evidence.after(reading, now, stale_after=120)
         if evidence.quiet_for(now, stale_after=120) >= COOLDOWN:
@@ -117,7 +121,7 @@ def test_an_idle_target_sleeps_whatever_its_probes_and_their_phase():
 
 
 def feed(meter: TrafficMeter, at: float, **totals: int) -> TriggerReading:
-    pods = {uid: (PodCounters(at, total), Floor(0.0, 0.0)) for uid, total in totals.items()}
+    pods = {uid: (counted(at, total), Floor(0.0, 0.0)) for uid, total in totals.items()}
     return meter.feed(pods, NETWORK_THRESHOLD)
 
 
@@ -127,6 +131,19 @@ def test_counters_that_begin_again_count_for_what_they_have():
     assert feed(meter, 30, a=10_000_000) == TriggerReading(0.0, span=30)
     assert feed(meter, 60, a=100).value == 0
     assert feed(meter, 90, a=60_100).value >= NETWORK_THRESHOLD
+
+
+@pytest.mark.parametrize(
+    ("received", "sent", "seen"),
+    [(200, 0, False), (300, 0, True), (200, 10, True), (10, 200, True), (200, 5, False)],
+)
+def test_what_a_bridge_sends_to_all_of_its_pods_is_not_use(received, sent, seen):
+    meter = TrafficMeter()
+    readings = [
+        meter.feed({"a": (PodCounters(at, at * received, at * sent), Floor(0.0, 0.0))}, 16.0)
+        for at in range(0, 600, 30)
+    ]
+    assert any(reading.value for reading in readings[1:]) is seen
 
 
 def test_a_pod_that_went_took_what_it_knew():
@@ -162,7 +179,14 @@ def summary(**pods: int | None) -> bytes:
 
 
 def _network(now: str, total: int) -> dict[str, Any]:
-    return {"network": {"time": now, "name": "eth0", "rxBytes": total, "txBytes": 0}}
+    return {
+        "network": {
+            "time": now,
+            "name": "eth0",
+            "rxBytes": total // 2,
+            "txBytes": total - total // 2,
+        }
+    }
 
 
 def pod_object(name: str, node: str, **spec: Any) -> Pod:

@@ -70,10 +70,8 @@ class StatsServer:
         """Return the statistics now."""
         now = self.clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         pods = [pod for pod in self.pods() if pod.status.pod_ip]
-        first = self._first
-        self._first = {
-            pod.uid: first.get(pod.uid, self.counts.total(pod.status.pod_ip)) for pod in pods
-        }
+        counted = {pod.uid: self.counts.total(pod.status.pod_ip) for pod in pods}
+        self._first = {uid: self._first.get(uid, total) for uid, total in counted.items()}
         return {
             "node": {"nodeName": self.node},
             "pods": [
@@ -86,8 +84,9 @@ class StatsServer:
                     "network": {
                         "time": now,
                         "name": "eth0",
-                        "rxBytes": self.counts.total(pod.status.pod_ip) - self._first[pod.uid],
-                        "txBytes": 0,
+                        # Of a connection through the proxy, both directions are counted as one.
+                        "rxBytes": (grown := counted[pod.uid] - self._first[pod.uid]) // 2,
+                        "txBytes": grown - grown // 2,
                     },
                 }
                 for pod in pods

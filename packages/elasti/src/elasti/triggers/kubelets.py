@@ -46,7 +46,13 @@ class PodCounters(msgspec.Struct, frozen=True, gc=False):
     """Bytes received and sent by a pod since its network was made, at a time of its node's clock."""
 
     at: float
-    total: int
+    received: int
+    sent: int
+
+    @property
+    def total(self) -> int:
+        """Both directions together."""
+        return self.received + self.sent
 
 
 class _Network(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -81,7 +87,7 @@ def read_summary(data: bytes) -> dict[str, PodCounters]:
             continue
         # Counters without a time have no rate, and must not pass for quiet.
         if math.isfinite(at := unix_seconds(seen.time)):
-            counters[pod.pod_ref.uid] = PodCounters(at, seen.rx_bytes + seen.tx_bytes)
+            counters[pod.pod_ref.uid] = PodCounters(at, seen.rx_bytes, seen.tx_bytes)
     return counters
 
 

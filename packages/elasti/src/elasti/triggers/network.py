@@ -4,6 +4,9 @@ Probes are traffic too. So what a pod's own probes cost is computed from its spe
 period are the spec's, the size of an HTTP probe is measured by one of ours, the others are constants. Nothing
 is learned from traffic: what is there from the first second never becomes floor.
 
+A bridge sends ARP and multicast to every pod, and no pod answers. So what a pod receives beyond what it sends
+does not count, up to NOISE: use is answered, by TCP's acknowledgements at least.
+
 Counters are added up while they exceed the floor by a quarter, or by the threshold if that is more. If the
 sum is more than one probe of each kind, which may fall into any span, the target is in use. So use above
 that line is found, however low it is, if it lasts; and probes alone never count as use. The sum starts
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
 MARGIN = 0.25
 """The part of the floor that use must exceed it by: sizes of probes are not known better."""
+
+NOISE = 256.0
+"""Bytes a second that a pod may receive without an answer before they count."""
 
 # Ethernet, IPv4 and TCP with time stamps: 74 bytes for each SYN, 66 for every other packet.
 _PACKET, _SEGMENT = 66, 1448
@@ -94,10 +100,15 @@ class TrafficMeter:
         once = allowed = longest = 0.0
         for uid, (seen, cost) in pods.items():
             known = before.get(uid)
-            # A pod that is new, or whose counters began again, counts for all that it has.
-            again = known is None or seen.total < known.total
-            grown = seen.total if known is None or again else seen.total - known.total
             passed = max(seen.at - known.at, 0.0) if known is not None else 0.0
+            # A pod that is new, or whose counters began again, counts for all that it has.
+            if known is None or seen.received < known.received or seen.sent < known.sent:
+                grown = float(seen.total)
+            else:
+                sent = seen.sent - known.sent
+                unanswered = seen.received - known.received - sent
+                noise = min(max(unanswered, 0), NOISE * passed)
+                grown = 2 * sent + unanswered - noise
             margin = max(threshold, MARGIN * cost.rate)
             self.excess += grown - passed * (cost.rate + margin)
             once += cost.once
