@@ -56,6 +56,7 @@ NOT_RUN = {
     "elasti resolver": "pods of the installation run it",
     "elasti enable --observed": "needs a day of observing; packages/elasti/tests/cli/test_observed.py",
     "elasti report --prices": "needs a file; packages/elasti/tests/cli/test_report.py",
+    "elasti diff": "needs a file and enrolment; packages/elasti/tests/cli/test_enrolled.py",
     "elasti report --opencost": "needs OpenCost; packages/elasti/tests/cli/test_report.py",
     "elasti report --observe --by label:team --opencost": "needs OpenCost; the same tests",
     "kubectl -n opencost": "needs OpenCost",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from elasti.cli import options
 from elasti.cli.rendering import NOTHING, counted, echo, render, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from elasti.cli.cluster import AccessOptions
     from elasti.operator.enrolment.decide import EnrolmentDecision, Surroundings
@@ -74,19 +75,12 @@ async def _rows(
 ) -> list[EnrolledRow]:
     """Read the cluster. Raises Failure and KubeError."""
     from elasti.cli.running import connected
-    from kubeloop.objects.meta import PartialObjectMetadata
 
     async with connected(access) as client:
-        namespaces = client.resource("v1/namespaces", PartialObjectMetadata)
-        if everywhere:
-            places = await namespaces.items().to_list()
-        else:
-            places = [await namespaces.get(namespace or client.namespace)]
-        enabled, observe_for = await _settings(client, elasti_namespace)
-        templates = await _templates(client)
+        enabled, observe_for = await enrolment_settings(client, elasti_namespace)
+        where = "" if everywhere else namespace or client.namespace
         rows: list[EnrolledRow] = []
-        for place in places:
-            around = await _around(client, place, templates, elasti_namespace, observe_for)
+        async for around in surroundings(client, where, elasti_namespace, observe_for):
             rows += enrolled_rows(around, enabled=enabled)
     if not enabled:
         there = sum(row.state not in ("off", "left out") for row in rows)
@@ -97,6 +91,30 @@ async def _rows(
             err=True,
         )
     return rows
+
+
+async def surroundings(
+    client: Client,
+    namespace: str,
+    elasti_namespace: str,
+    observe_for: float,
+    given: Mapping[str, JsonObject] | None = None,
+) -> AsyncIterator[Surroundings]:
+    """Read a namespace, or one after the other if it is empty. Raises KubeError.
+
+    `given`: templates in the place of the stored ones.
+    """
+    from kubeloop.objects.meta import PartialObjectMetadata
+
+    namespaces = client.resource("v1/namespaces", PartialObjectMetadata)
+    if namespace:
+        places = [await namespaces.get(namespace)]
+    else:
+        places = await namespaces.items().to_list()
+    templates = await _templates(client)
+    for place in places:
+        around = await _around(client, place, templates, elasti_namespace, observe_for)
+        yield dataclasses.replace(around, templates={**around.templates, **(given or {})})
 
 
 def enrolled_rows(around: Surroundings, *, enabled: bool = True) -> Iterator[EnrolledRow]:
@@ -122,7 +140,7 @@ def _state(found: EnrolmentDecision) -> str:
     return "observed" if spec.observes else "suspended" if spec.suspended else "enforced"
 
 
-async def _settings(client: Client, namespace: str) -> tuple[bool, float]:
+async def enrolment_settings(client: Client, namespace: str) -> tuple[bool, float]:
     """Return whether the operator enrols, and for how long it observes first; the defaults if that is unknown."""
     from elasti.api.defaults import ENROLMENT_OBSERVE_FOR
     from elasti.api.parsing import parse_bool, parse_seconds

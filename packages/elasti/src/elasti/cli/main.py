@@ -42,6 +42,7 @@ _SECTIONS = {
     "ElastiServices": {
         "enable": _Entry("enable", "Let a Deployment or StatefulSet sleep."),
         "enrolled": _Entry("enrolled", "Show which labelled Services are enrolled, and why."),
+        "diff": _Entry("diff", "Show what an ElastiTemplate would change."),
         "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
         "describe": _Entry("describe", "Describe one ElastiService, with advice."),
         "schedule": _Entry("schedule", "Show the next changes of a schedule."),
