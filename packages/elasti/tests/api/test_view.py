@@ -80,15 +80,28 @@ def tree(edges: dict[str, str]) -> list[str]:
 
 
 def test_what_several_parts_need_is_shown_under_each_and_expanded_once():
-    edges = {"web": "api mail gone", "api": "db", "mail": "db", "db": "disk", "disk": "web"}
+    edges = {"web": "api mail gone", "api": "db", "mail": "db", "db": "disk", "disk": ""}
     assert tree(edges) == [
         "api: awake",
         "  db: awake",
         "    disk: awake",
-        "      web: ignored",
         "mail: awake",
         "  db: awake",
         "gone: ignored",
+    ]
+
+
+def test_what_the_operator_ignores_is_shown_as_ignored():
+    circle = {"web": "api lone", "api": "db", "db": "api", "lone": ""}
+    assert tree(circle) == ["api: awake", "  db: ignored", "lone: awake"]
+    chain = {f"c{n}": f"c{n + 1}" for n in range(10)} | {"web": "c1", "c10": ""}
+    assert tree(chain)[0] == "c1: awake"
+    assert tree(chain)[1] == "  c2: ignored"
+    many = {f"d{n}": "" for n in range(34)}
+    assert tree(many | {"web": " ".join(many)})[31:] == [
+        "d31: awake",
+        "d32: ignored",
+        "d33: ignored",
     ]
 
 

@@ -11,8 +11,9 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from elasti.api.conditions import MAY_SLEEP, READY, Obstacle, Reason
+from elasti.api.dependencies import DependencyGraph
 from elasti.api.states import NOT_READY, OBSERVED, State, state_word
-from elasti.api.types import MAX_DEPENDENCY_DEPTH
+from kubeloop.objects.meta import ObjectName
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -108,24 +109,27 @@ def shown_state(es: ElastiService) -> str:
 def dependency_tree(es: ElastiService, others: Mapping[str, ElastiService]) -> list[str]:
     """Return what an ElastiService depends on, a line for each, with its state; `others` by name.
 
-    What several parts need has a line under each; what it needs in turn is below the first of them.
+    What several parts need has a line under each; what it needs in turn is below the first of them. An entry that
+    the operator ignores is shown as ignored.
     """
+    known = {**others, es.metadata.name: es}
+    graph = DependencyGraph(lambda one: one.name in known)
+    for name, other in known.items():
+        graph.put(ObjectName("", name), tuple(one.name for one in other.spec.depends_on))
     lines: list[str] = []
     expanded: set[str] = set()
 
-    def add(of: ElastiService, above: tuple[str, ...]) -> None:
-        for one in of.spec.depends_on:
-            found = others.get(one.name)
-            known = (
-                found is not None and one.name not in above and len(above) <= MAX_DEPENDENCY_DEPTH
-            )
-            state = state_word(found.status.state) or NOT_READY if found and known else "ignored"
-            lines.append(f"{'  ' * (len(above) - 1)}{one.name}: {state}")
-            if found is not None and known and one.name not in expanded:
+    def add(name: str, depth: int) -> None:
+        followed = {one.name for one in graph.dependencies(ObjectName("", name))}
+        for one in known[name].spec.depends_on:
+            counts = one.name in followed
+            state = shown_state(known[one.name]) or NOT_READY if counts else "ignored"
+            lines.append(f"{'  ' * depth}{one.name}: {state}")
+            if counts and one.name not in expanded:
                 expanded.add(one.name)
-                add(found, (*above, one.name))
+                add(one.name, depth + 1)
 
-    add(es, (es.metadata.name,))
+    add(es.metadata.name, 0)
     return lines
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from elasti.api.dependencies import DependencyGraph
 from elasti.api.names import DOZE_GUARD, FINALIZER, KEEP_AWAKE_ANNOTATION
 from elasti.api.states import State
 from elasti.api.triggers.registry import redacted_metadata
 from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
 from elasti.api.validation import SpecProblem, problems_of
 from elasti.operator.model.targets import target_of, workers_of
-from elasti.operator.watch.dependencies import DependencyGraph
 from elasti.operator.watch.workers import WorkerIndex
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated

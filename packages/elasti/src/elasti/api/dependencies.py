@@ -1,8 +1,8 @@
-"""Which ElastiServices depend on which, in both directions. Kept by the directory, on every replica.
+"""Which ElastiServices depend on which, in both directions. Pure.
 
 An edge counts if it can be followed: it does not name itself or an unknown ElastiService, is not part of a cycle,
 and is neither beyond the 32nd of its list nor on top of a chain of eight. Every other edge is ignored, with the
-reason (`problems`), and the rest of the graph holds.
+reason (`problems`), and the rest of the graph holds. The operator follows it, and people see it as a tree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from elasti.api.types import MAX_DEPENDENCIES, MAX_DEPENDENCY_DEPTH
-from kubeloop.controller.reconcile import Request
+from kubeloop.objects.meta import ObjectName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class _Followed:
     """The edges of one namespace that count, in both directions, and why others do not."""
 
-    dependencies: Mapping[Request, tuple[Request, ...]]
-    dependents: Mapping[Request, tuple[Request, ...]]
-    problems: Mapping[Request, Sequence[str]]
+    dependencies: Mapping[ObjectName, tuple[ObjectName, ...]]
+    dependents: Mapping[ObjectName, tuple[ObjectName, ...]]
+    problems: Mapping[ObjectName, Sequence[str]]
 
 
 class DependencyGraph:
@@ -33,15 +33,15 @@ class DependencyGraph:
     Which count is worked out for a whole namespace at once, after a change in it.
     """
 
-    def __init__(self, exists: Callable[[Request], bool]) -> None:
+    def __init__(self, exists: Callable[[ObjectName], bool]) -> None:
         self._exists = exists
-        self._named: dict[str, dict[Request, tuple[Request, ...]]] = {}
-        self._naming: dict[Request, set[Request]] = {}
+        self._named: dict[str, dict[ObjectName, tuple[ObjectName, ...]]] = {}
+        self._naming: dict[ObjectName, set[ObjectName]] = {}
         self._followed: dict[str, _Followed] = {}
 
-    def put(self, request: Request, names: tuple[str, ...]) -> None:
+    def put(self, request: ObjectName, names: tuple[str, ...]) -> None:
         """Note what a spec names."""
-        wanted = tuple(Request(request.namespace, name) for name in dict.fromkeys(names))
+        wanted = tuple(ObjectName(request.namespace, name) for name in dict.fromkeys(names))
         named = self._named.get(request.namespace, {})
         if named.get(request, ()) == wanted:
             return
@@ -57,27 +57,27 @@ class DependencyGraph:
             self._naming.setdefault(dependency, set()).add(request)
         self._followed.pop(request.namespace, None)
 
-    def changed(self, request: Request) -> None:
+    def changed(self, request: ObjectName) -> None:
         """An ElastiService came or went."""
         if request in self._naming:
             self._followed.pop(request.namespace, None)
 
-    def concerned(self, request: Request) -> tuple[Request, ...]:
+    def concerned(self, request: ObjectName) -> tuple[ObjectName, ...]:
         """Return what names an ElastiService and what it names, whether that counts or not."""
         named = self._named.get(request.namespace)
         if named is None:
             return ()
         return (*sorted(self._naming.get(request, ())), *named.get(request, ()))
 
-    def dependencies(self, request: Request) -> tuple[Request, ...]:
+    def dependencies(self, request: ObjectName) -> tuple[ObjectName, ...]:
         """Return what an ElastiService depends on directly."""
         return self._of(request.namespace).dependencies.get(request, ())
 
-    def dependents(self, request: Request) -> tuple[Request, ...]:
+    def dependents(self, request: ObjectName) -> tuple[ObjectName, ...]:
         """Return what depends on an ElastiService directly, in a fixed order."""
         return self._of(request.namespace).dependents.get(request, ())
 
-    def problems(self, request: Request) -> Iterator[str]:
+    def problems(self, request: ObjectName) -> Iterator[str]:
         """Yield why edges of an ElastiService are ignored."""
         yield from self._of(request.namespace).problems.get(request, ())
 
@@ -89,12 +89,12 @@ class DependencyGraph:
             found = self._followed[namespace] = self._follow(self._named[namespace])
         return found
 
-    def _follow(self, named: Mapping[Request, tuple[Request, ...]]) -> _Followed:
+    def _follow(self, named: Mapping[ObjectName, tuple[ObjectName, ...]]) -> _Followed:
         edges = {one: [*filter(self._exists, named[one])] for one in named}
-        followed: dict[Request, tuple[Request, ...]] = {}
-        dependents: dict[Request, list[Request]] = {}
-        problems: dict[Request, list[str]] = {}
-        heights: dict[Request, int] = {}  # the longest chain below each
+        followed: dict[ObjectName, tuple[ObjectName, ...]] = {}
+        dependents: dict[ObjectName, list[ObjectName]] = {}
+        problems: dict[ObjectName, list[str]] = {}
+        heights: dict[ObjectName, int] = {}  # the longest chain below each
         for circle in _components(edges):
             for request in circle:
                 below = []
@@ -114,11 +114,11 @@ class DependencyGraph:
 
     def _ignored(
         self,
-        request: Request,
-        dependency: Request,
+        request: ObjectName,
+        dependency: ObjectName,
         index: int,
-        circle: set[Request],
-        heights: Mapping[Request, int],
+        circle: set[ObjectName],
+        heights: Mapping[ObjectName, int],
     ) -> str:
         if dependency == request:
             return "which is this ElastiService itself; remove it"
@@ -136,10 +136,10 @@ class DependencyGraph:
 _NOTHING = _Followed({}, {}, {})
 
 
-def _components(edges: Mapping[Request, Sequence[Request]]) -> Iterator[set[Request]]:
+def _components(edges: Mapping[ObjectName, Sequence[ObjectName]]) -> Iterator[set[ObjectName]]:
     """Yield the sets that reach each other, each after what it leads to (Gabow's algorithm, without recursion)."""
-    place: dict[Request, float] = {}  # on the path; infinite once its set is complete
-    path: list[Request] = []
+    place: dict[ObjectName, float] = {}  # on the path; infinite once its set is complete
+    path: list[ObjectName] = []
     starts: list[int] = []  # where on the path each set begins
     for root in edges:
         left = [(root, iter(edges[root]))] if root not in place else []
