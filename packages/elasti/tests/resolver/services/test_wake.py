@@ -28,6 +28,7 @@ class WakeRig:
         self.unreachable = self.unwritable = False
         self.takes = 0.0
         self.calls: list[tuple[float, int]] = []
+        self.ids: list[str] = []
         self.annotations: list[float] = []
         self.in_flight = self.most_in_flight = 0
         self.start = asyncio.get_running_loop().time()
@@ -39,6 +40,7 @@ class WakeRig:
     async def wake(self, key, *, count, client, wake_id):
         assert key == KEY
         self.calls.append((self.now(), count))
+        self.ids.append(wake_id)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -89,6 +91,26 @@ async def test_when_the_last_pod_goes_it_asks_at_once():
     rig.waker.wake_now()
     await asyncio.sleep(0.01)
     assert [round(at, 3) for at, _ in rig.calls] == [0.0, 0.5]
+    await rig.waker.aclose()
+
+
+async def test_a_wake_up_in_the_pause_of_an_earlier_one_has_its_own_id_and_times():
+    rig, waited = WakeRig(), list[float]()
+    rig.waker.asked = waited.append
+    rig.takes = 0.2
+    rig.waker.need()
+    await asyncio.sleep(0.5)
+    rig.waiting = 0  # pods serve
+    await asyncio.sleep(0.5)
+    rig.waiting = 1  # the last pod has gone
+    rig.waker.wake_now()
+    assert len(set(rig.ids)) == 1
+    await asyncio.sleep(0.3)
+    assert rig.waker.answered_at == pytest.approx(rig.start + 1.2)
+    rig.waiting = 2  # one more
+    await asyncio.sleep(5)
+    assert waited == pytest.approx([0.2, 0.2])
+    assert len(set(rig.ids)) == 2
     await rig.waker.aclose()
 
 

@@ -64,7 +64,7 @@ class WakeClient(Protocol):
 
 
 class DurableWakeRequest(Protocol):
-    """Stores a wake request while no operator answers."""
+    """Stores a wake request while no operator answers, or while the leader must act on it."""
 
     async def write(self, key: ServiceKey) -> None:
         """Store a request to wake a Service. Raises OperatorUnreachable."""
@@ -134,6 +134,7 @@ class WakeLoop:
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._durable_at: float | None = None
+        self._is_new = True
         self._wake_id = ""
 
     def __repr__(self) -> str:
@@ -148,6 +149,8 @@ class WakeLoop:
 
     def wake_now(self) -> None:
         """Skip the pause: a connection begins to wait, or the last pod has gone."""
+        if self.waiting() <= 1:
+            self._is_new = True  # nobody waits from before: it is another wake-up
         self._again.set()
         self.need()
 
@@ -171,15 +174,13 @@ class WakeLoop:
     async def _ask_until_answered(self) -> None:
         answered, failed = _AFTER_ANSWER.start(), _AFTER_FAILURE.start()
         loop = asyncio.get_running_loop()
-        first = loop.time()
-        self.answered_at = self.unavailable_since = None
-        # The task is this wake-up's own, and so are its context variables.
-        self._wake_id = secrets.token_hex(4)
-        structlog.contextvars.bind_contextvars(service=str(self.key), wake_id=self._wake_id)
-        _log.info("wake-up requested", client=self.client(), held=self.waiting())
+        first, self._is_new = loop.time(), True
         while count := self.waiting():
             self._again.clear()
-            began = asyncio.get_running_loop().time()
+            began = loop.time()
+            if self._is_new:
+                first = began
+                self._begin(count)
             try:
                 is_answered = await self._ask(count)
             except Exception:  # noqa: BLE001 -- logged; held connections must not wait for a defect
@@ -192,6 +193,13 @@ class WakeLoop:
                     self.asked(loop.time() - first)
                 self.answered_at = self.answered_at or loop.time()
             await self._pause((answered if is_answered else failed).next_delay(), began)
+
+    def _begin(self, count: int) -> None:
+        self._is_new, self._wake_id = False, secrets.token_hex(4)
+        self.answered_at = self.unavailable_since = None
+        # The task is this Service's own, and so are its context variables.
+        structlog.contextvars.bind_contextvars(service=str(self.key), wake_id=self._wake_id)
+        _log.info("wake-up requested", client=self.client(), held=count)
 
     async def _ask(self, count: int) -> bool:
         """Ask once. Returns whether an operator answered. If it cannot act now, the annotation is written."""
