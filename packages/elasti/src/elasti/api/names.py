@@ -53,7 +53,7 @@ KEEP_AWAKE_ANNOTATION = f"{GROUP}/keep-awake-until"
 DOZE_GUARD = "9999-12-31T12:34:56Z"
 """The value of that annotation on an object that may doze: operators before 0.3 leave its target alone.
 
-With a `spec.sleep.mode` other than Zero it keeps nothing awake.
+This operator does not take it for a time.
 """
 DRAIN_KEY = f"{GROUP}/draining"
 """A key in the selector of a public Service that no pod has: it takes the pods out of rotation."""

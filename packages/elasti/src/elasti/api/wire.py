@@ -65,7 +65,8 @@ class IncomingRequest(msgspec.Struct, frozen=True, gc=False):
 class WakeOutcome(enum.Enum):
     """The outcome of a wake request; `code` is the HTTP status that goes with it.
 
-    WAITS: the target wakes when pods that it may not run beside have ended, and the leader must be notified.
+    WAITS: the target wakes when pods that it may not run beside have ended, or when its dependencies serve; the leader
+    must be notified.
     """
 
     SCALING = "scaling"

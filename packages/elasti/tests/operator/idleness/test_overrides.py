@@ -18,8 +18,8 @@ from elasti.api.types import (
     ScaleTargetRef,
     WakeSpec,
 )
+from elasti.operator.model.targets import wake_replicas
 from elasti.operator.report.warnings import keep_awake_complaint
-from elasti.operator.waking.waker import wake_replicas
 from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_time, unix_seconds
 

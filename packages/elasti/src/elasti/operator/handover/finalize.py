@@ -27,7 +27,7 @@ import structlog
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.api.states import State
 from elasti.operator.model.children import drain_patch, is_drained
-from elasti.operator.waking.waker import wake_replicas
+from elasti.operator.model.targets import wake_replicas
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions

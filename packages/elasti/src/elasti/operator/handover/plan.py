@@ -19,8 +19,8 @@ from elasti.api.states import State
 from elasti.operator.handover.machine import HOLDS, Replicas
 from elasti.operator.model.children import adopted, private_differs, private_service
 from elasti.operator.model.state import AWAKE, ServiceState
+from elasti.operator.model.targets import wake_replicas
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
-from elasti.operator.waking.waker import wake_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

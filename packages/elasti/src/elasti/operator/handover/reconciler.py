@@ -24,9 +24,9 @@ from elasti.operator.handover.observe import can_have_ports, observation_of
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.ports import port_owner
 from elasti.operator.model.state import AWAKE, Park
-from elasti.operator.model.targets import target_of
+from elasti.operator.model.targets import target_of, wake_replicas
 from elasti.operator.report.audit import AuditAction, audit
-from elasti.operator.waking.waker import wake_origin, wake_replicas
+from elasti.operator.waking.waker import wake_origin
 from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:

@@ -165,7 +165,7 @@ UNDECIDED = Decision(Verdict.STAY, "not decided")
 
 
 class Judgement(NamedTuple):
-    """The joint decision of all ElastiServices on the same target.
+    """The joint decision of all ElastiServices on the same target, and what this one waits for.
 
     `partners_settled`: every other one is ready for the park. `waits_for`: dependencies that do not serve yet.
     """

@@ -10,7 +10,12 @@ from elasti.api.usage import RequestingPod, pod_request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from elasti.api.types import CapacityStatus, ElastiService
+    from elasti.api.types import (
+        CapacityStatus,
+        ElastiService,
+        ElastiServiceSpec,
+        ElastiServiceStatus,
+    )
 
 # KubeElasti takes these plurals for kinds.
 _LEGACY_KINDS = {"deployments": "Deployment", "rollouts": "Rollout", "statefulsets": "StatefulSet"}
@@ -100,3 +105,10 @@ def target_of(service: ElastiService) -> ScaleTarget:
     """Return an ElastiService's target."""
     ref = service.spec.scale_target_ref
     return ScaleTarget.of(service.metadata.namespace, ref.api_version, ref.kind, ref.name)
+
+
+def wake_replicas(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> int:
+    """Return what a target that sleeps is scaled up to."""
+    # An autoscaler knows better than a number from before the sleep.
+    previous = spec.wake.replicas == "Previous" and spec.autoscaler is None
+    return max(spec.min_target_replicas, status.previous_replicas if previous else 0)

@@ -21,9 +21,9 @@ from elasti.api.conditions import WakeCause
 from elasti.api.defaults import DEPENDENCY_TIMEOUT
 from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from elasti.operator.model.requests import WakeOrigin
-from elasti.operator.model.targets import PODS_ENDING, target_of
+from elasti.operator.model.targets import PODS_ENDING, target_of, wake_replicas
 from elasti.operator.scale_handler import NotScalable, ScaleUp
-from elasti.operator.waking.waker import WakeUp, wake_replicas
+from elasti.operator.waking.waker import WakeUp
 from kubeloop.client.errors import KubeError
 
 if TYPE_CHECKING:

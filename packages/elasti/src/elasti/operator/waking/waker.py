@@ -35,7 +35,7 @@ from kubeloop.objects.times import format_time, unix_seconds
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
+    from elasti.api.types import ElastiService, ElastiServiceStatus
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.model.facts import Facts
     from elasti.operator.model.state import ServiceState, StateStore
@@ -52,13 +52,6 @@ _FRESH = 60.0
 _NOTES_AT_ONCE = 4
 
 _log = structlog.get_logger(__name__)
-
-
-def wake_replicas(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> int:
-    """Return what a target that sleeps is scaled up to."""
-    # An autoscaler knows better than a number from before the sleep.
-    previous = spec.wake.replicas == "Previous" and spec.autoscaler is None
-    return max(spec.min_target_replicas, status.previous_replicas if previous else 0)
 
 
 def wake_origin(facts: Facts, state: ServiceState, manager: str) -> WakeOrigin:
