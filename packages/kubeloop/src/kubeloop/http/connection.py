@@ -12,6 +12,7 @@ the peer left; `complete` tells which, and `error` why, for those who care.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import cast
 
 from kubeloop.http.framing import (
@@ -254,8 +255,25 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         self._paused = False
         self._last_byte = self._loop.time()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and self._take_waiting(transport):
+            transport.resume_reading()
+
+    def _take_waiting(self, transport: asyncio.Transport) -> bool:
+        """Take what waits behind TLS; returns whether there is room for more.
+
+        If the peer left during the pause, asyncio reads one buffer on resuming and uvloop none; both drop the rest.
+        """
+        tls = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
+        while tls is not None and self._queued <= self._queue_limit and not self._ended:
+            try:
+                read = tls.read(len(self._buffer), self._buffer)
+            except ssl.SSLError:
+                return True  # nothing waits; asyncio will meet any other error itself
+            if not read:
+                return True  # the peer's goodbye
+            self.buffer_updated(cast("int", read))
+        return not self._paused
 
     def _check_idle(self) -> None:
         now = self._loop.time()
