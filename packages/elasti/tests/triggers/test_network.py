@@ -134,13 +134,23 @@ def test_counters_that_begin_again_count_for_what_they_have():
 
 
 @pytest.mark.parametrize(
-    ("received", "sent", "seen"),
-    [(200, 0, False), (300, 0, True), (200, 10, True), (10, 200, True), (200, 5, False)],
+    ("received", "sent", "floor", "seen"),
+    [
+        (200, 0, 0.0, False),
+        (300, 0, 0.0, True),
+        (200, 4, 0.0, False),
+        (10, 200, 0.0, True),
+        # A client that sends a kilobyte every ten seconds, and gets acknowledgements only.
+        (108, 7, 0.0, True),
+        # A TCP probe every ten seconds, then the client beside it.
+        (70, 21, 41.2, False),
+        (129, 28, 41.2, True),
+    ],
 )
-def test_what_a_bridge_sends_to_all_of_its_pods_is_not_use(received, sent, seen):
+def test_what_a_bridge_sends_to_all_of_its_pods_is_not_use(received, sent, floor, seen):
     meter = TrafficMeter()
     readings = [
-        meter.feed({"a": (PodCounters(at, at * received, at * sent), Floor(0.0, 0.0))}, 16.0)
+        meter.feed({"a": (PodCounters(at, at * received, at * sent), Floor(floor, 0.0))}, 16.0)
         for at in range(0, 600, 30)
     ]
     assert any(reading.value for reading in readings[1:]) is seen

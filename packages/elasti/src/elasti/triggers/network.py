@@ -4,8 +4,9 @@ Probes are traffic too. So what a pod's own probes cost is computed from its spe
 period are the spec's, the size of an HTTP probe is measured by one of ours, the others are constants. Nothing
 is learned from traffic: what is there from the first second never becomes floor.
 
-A bridge sends ARP and multicast to every pod, and no pod answers. So what a pod receives beyond what it sends
-does not count, up to NOISE: use is answered, by TCP's acknowledgements at least.
+A bridge sends ARP and multicast to every pod, and no pod answers. So what a pod receives without an answer does
+not count, up to NOISE. Use is answered, by TCP's acknowledgements at least: every byte that a pod sends beyond
+half of its floor stands for ANSWERED bytes that it received.
 
 Counters are added up while they exceed the floor by a quarter, or by the threshold if that is more. If the
 sum is more than one probe of each kind, which may fall into any span, the target is in use. So use above
@@ -44,6 +45,9 @@ MARGIN = 0.25
 
 NOISE = 256.0
 """Bytes a second that a pod may receive without an answer before they count."""
+
+ANSWERED = 3
+"""More would make use of a multicast that happens to fall together with a reply to ARP."""
 
 # Ethernet, IPv4 and TCP with time stamps: 74 bytes for each SYN, 66 for every other packet.
 _PACKET, _SEGMENT = 66, 1448
@@ -105,10 +109,10 @@ class TrafficMeter:
             if known is None or seen.received < known.received or seen.sent < known.sent:
                 grown = float(seen.total)
             else:
-                sent = seen.sent - known.sent
-                unanswered = seen.received - known.received - sent
-                noise = min(max(unanswered, 0), NOISE * passed)
-                grown = 2 * sent + unanswered - noise
+                sent, received = seen.sent - known.sent, seen.received - known.received
+                half = passed * cost.rate / 2
+                unanswered = received - half - ANSWERED * max(sent - half, 0.0)
+                grown = sent + received - min(max(unanswered, 0.0), NOISE * passed)
             margin = max(threshold, MARGIN * cost.rate)
             self.excess += grown - passed * (cost.rate + margin)
             once += cost.once
