@@ -103,6 +103,9 @@ async def test_requests_are_counted_under_kubeelastis_names():
         (*web, "left"): 1,
     }
     assert after["elasti_resolver_hold_seconds_bucket"][*web, "5xx", "600"] == 1
+    assert after["elasti_held_requests"] == {
+        (*web, outcome): 1 for outcome in ("served", "timeout", "client_gone")
+    }
     switches = after["elasti_resolver_traffic_switch_count"]
     assert switches == {(*web, "web", "enabled"): 1, (*web, "web", "disabled"): 1}
     assert after["elasti_resolver_operator_rpc_count"][("",)] >= 1

@@ -175,6 +175,13 @@ class _ServiceFamilies:
             " waiting page was shown.",
             "status",
         )
+        self.held = MetricFamily(
+            "counter",
+            "elasti_held_requests_total",
+            "Requests and connections that waited for a pod, by what became of them: `served`, `timeout`,"
+            " `client_gone`, `overflow` or `failed`.",
+            ["namespace", "service", "outcome"],
+        )
 
     def add(self, service: WakeableService) -> None:
         """Add one Service."""
@@ -196,8 +203,10 @@ class _ServiceFamilies:
         for digit, histogram in sorted(counted.answers.items()):
             error = _FAILED if digit == _SERVER_ERROR else _SUCCESS
             self.answers.add(histogram, *key, name, name, name, name, "", "", f"{digit}xx", error)
-        for outcome, histogram in sorted(counted.holds.items()):
-            self.holds.add(histogram, *key, outcome)
+        for status, histogram in sorted(counted.holds.items()):
+            self.holds.add(histogram, *key, status)
+        for outcome, count in sorted(counted.outcomes.items()):
+            self.held.add(count, *key, outcome)
 
 
 def _family(

@@ -205,6 +205,7 @@ async def test_a_refused_connection_is_closed(tcp):
     tcp.upstream.refuse_all(Refusal.TIMEOUT)
     with pytest.raises(ConnectionResetError):
         await client.rest()
+    assert tcp.statistics.outcomes == {"timeout": 1}
 
 
 async def test_a_held_client_that_goes_away_leaves_the_queue(tcp):
@@ -213,6 +214,7 @@ async def test_a_held_client_that_goes_away_leaves_the_queue(tcp):
     await tcp.held()
     reset(client.writer.transport)
     await tcp.held(0)
+    assert tcp.statistics.outcomes == {"client_gone": 1}
 
 
 async def test_a_pod_that_refuses_puts_the_connection_back(tcp):

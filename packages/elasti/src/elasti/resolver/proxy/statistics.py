@@ -6,6 +6,7 @@ the request's head to the response's head, so that a long stream does not look s
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeVar
 
 from kubeloop.metrics.text import Histogram
@@ -15,6 +16,7 @@ ANSWER_BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 HOLD_BOUNDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 # Outcomes of held connections that have no HTTP status.
 SERVED_TCP, REFUSED_TCP, LEFT, SHOWN_PAGE = "tcp", "refused", "left", "page"
+SERVED, CLIENT_GONE = "served", "client_gone"
 
 Kind = TypeVar("Kind")
 
@@ -37,8 +39,8 @@ class TrafficStatistics:
     """The counters of one Service."""
 
     __slots__ = (
-        "active", "answers", "broken", "connections", "held", "holds", "received", "refused",
-        "requests", "sent", "tunnels", "undecided",
+        "active", "answers", "broken", "connections", "held", "holds", "outcomes", "received",
+        "refused", "requests", "sent", "tunnels", "undecided",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -59,6 +61,8 @@ class TrafficStatistics:
         self.answers: LatencyHistograms[int] = LatencyHistograms(ANSWER_BOUNDS)
         # How long connections were held, by outcome: `2xx`, or one of the words above.
         self.holds: LatencyHistograms[str] = LatencyHistograms(HOLD_BOUNDS)
+        # What became of them: `SERVED`, `CLIENT_GONE`, or the outcome of a `Refusal`.
+        self.outcomes: Counter[str] = Counter()
 
     @property
     def in_use(self) -> int:
@@ -74,9 +78,10 @@ class TrafficStatistics:
         histogram = self.answers.get(status // 100)
         return 0 if histogram is None else histogram.count
 
-    def held_until(self, status: int, seconds: float) -> None:
-        """Count a held request that got a response with this status."""
-        self.holds[f"{status // 100}xx"].add(seconds)
+    def hold_ended(self, how: int | str, seconds: float, outcome: str) -> None:
+        """Count a held request or connection: the status of its response, or one of the words above."""
+        self.holds[how if isinstance(how, str) else f"{how // 100}xx"].add(seconds)
+        self.outcomes[outcome] += 1
 
     def __repr__(self) -> str:
         return (

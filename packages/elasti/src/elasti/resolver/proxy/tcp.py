@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from elasti.resolver.proxy.first_message import PROXY_SIGNATURE, is_first_message
 from elasti.resolver.proxy.http1.connection import ClientConnection
-from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
+from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED, SERVED_TCP
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
@@ -231,7 +231,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         self._transport = None
         self.handler.statistics.undecided -= 1
         if self.held_since is not None:
-            self.handler.statistics.holds[SERVED_TCP].add(self.held_for)
+            self.handler.statistics.hold_ended(SERVED_TCP, self.held_for, SERVED)
         self.handler.sweeper.discard(self)
         if self._buffer:
             connection.write(self._buffer)
@@ -252,9 +252,8 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Reset the connection: an unknown protocol has no error response."""
-        del refusal
         if self.held_since is not None:
-            self.handler.statistics.holds[REFUSED_TCP].add(self.held_for)
+            self.handler.statistics.hold_ended(REFUSED_TCP, self.held_for, refusal.outcome)
         if self._transport is not None:
             reset(self._transport)
 

@@ -228,6 +228,7 @@ async def test_refused_requests_are_counted_by_their_status(rig, peer):
     assert (await peer.hear_headers())[1][0] == (b":status", b"504")
     assert rig.statistics.answered(504) == 2
     assert rig.statistics.holds["5xx"].count == 2
+    assert rig.statistics.outcomes == {"timeout": 2}
 
 
 # going

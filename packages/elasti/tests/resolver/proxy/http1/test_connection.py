@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 
 import pytest
 from tests.resolver.proxy.rig import PATIENCE, answering, hello, read_request
@@ -366,6 +368,20 @@ async def test_a_held_request_is_answered_after_the_release_and_says_so(rig):
     assert b"Server-Timing: elasti-hold;dur=" in head
     client.get("/next")
     assert b"X-Elasti" not in (await client.response())[1]
+    first, following = (re.findall(rb"X-Request-Start: t=(.*)\r", head) for head in pod.requests)
+    assert float(first[0]) == pytest.approx(time.time(), abs=60)
+    assert not following
+
+
+async def test_an_earlier_start_of_a_held_request_stays(rig):
+    pod = await rig.pod(hello, ready=False)
+    client = await rig.connect()
+    client.get(fields="x-request-start: t=7\r\n")
+    await rig.held()
+    rig.upstream.release(pod.address)
+    await client.response()
+    assert pod.requests[0].lower().count(b"x-request-start") == 1
+    assert rig.statistics.outcomes == {"served": 1}
 
 
 async def test_a_held_client_that_expects_100_gets_it_from_the_pod_and_not_before(rig):
@@ -400,6 +416,7 @@ async def test_a_held_request_that_is_given_up_learns_why(rig, refusal):
     assert b"Retry-After: 5\r\n" in head
     assert f"{refusal.message}: postgres did not start".encode() in body
     assert await client.rest() == b""
+    assert rig.statistics.outcomes == {refusal.outcome: 1}
 
 
 async def test_a_refusal_of_head_has_no_body(rig):

@@ -272,7 +272,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             if stream.answered:
                 answers.append(rst_stream(number, INTERNAL_ERROR))
                 continue
-            self._streams.answers(stream, refusal.status)
+            self._streams.answers(stream, refusal.status, refusal.outcome)
             answers.append(refusal_frames(number, refusal.status, message, grpc=stream.is_grpc))
         # In one write: a client that has its response may close before the rest.
         self._write(b"".join(answers) + goaway(self._streams.last))

@@ -37,6 +37,7 @@ from elasti.resolver.proxy.h2.frames import (
 )
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlock, HeaderBlockAssembler, with_more
 from elasti.resolver.proxy.h2.header_fields import StatusReader, literal
+from elasti.resolver.proxy.statistics import SERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,13 +250,13 @@ class H2Streams:
         for stream in self._open.values():
             stream.held_for = now - stream.began
 
-    def answers(self, stream: H2Stream, status: int) -> None:
+    def answers(self, stream: H2Stream, status: int, outcome: str = SERVED) -> None:
         """Count the final head of a response."""
         stream.answered = True
         statistics = self._handler.statistics
         statistics.answers[status // 100].add(self._handler.now() - stream.began)
         if stream.held_for is not None:
-            statistics.held_until(status, stream.held_for)
+            statistics.hold_ended(status, stream.held_for, outcome)
 
     def closes(self, number: int) -> None:
         """Close a stream. Safe to repeat."""

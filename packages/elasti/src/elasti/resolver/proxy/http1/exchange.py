@@ -15,12 +15,13 @@ connection to a pod allocates nothing but its head.
 from __future__ import annotations
 
 import abc
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
 from elasti.resolver.proxy.http1.writer import HeadForwarder, response_head
 from elasti.resolver.proxy.own_responses import plain_response, refusal_response
-from elasti.resolver.proxy.statistics import SHOWN_PAGE
+from elasti.resolver.proxy.statistics import SERVED, SHOWN_PAGE
 from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import Refusal, Stage, UpstreamAddress, WaitingPage
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
@@ -147,7 +148,8 @@ class Http1Exchange(UpstreamSearch):
         elif refusal is Refusal.OVERFLOW and self._waiting_page is not None:
             self._show_page(self._waiting_page)
         else:
-            self._refuse(refusal.status, self.handler.upstream.explain(refusal), retry=True)
+            explained = self.handler.upstream.explain(refusal)
+            self._refuse(refusal.status, explained, retry=True, outcome=refusal.outcome)
 
     def admit(self, address: UpstreamAddress) -> None:
         """A pod serves: go there, or let an open page reload."""
@@ -235,6 +237,10 @@ class Http1Exchange(UpstreamSearch):
         self._pod = pod
         if not repeatable:
             self._wire = None
+        if self.held_since is not None and head.field(b"x-request-start") is None:
+            # Tools that monitor applications show the hold as the time in a queue.
+            began = time.time() - (self.handler.now() - self._began)
+            wire = wire.replace(b"\r\n", b"\r\nX-Request-Start: t=%.3f\r\n" % began, 1)
         if self._pauses:
             self._resume(FULL | POD_SLOW)
         pod.ask(self, wire, head.method)
@@ -357,11 +363,11 @@ class Http1Exchange(UpstreamSearch):
         self._count(head.status)
         self._write(wire + body)
 
-    def _count(self, status: int) -> None:
+    def _count(self, status: int, outcome: str = SERVED) -> None:
         handler = self.handler
         handler.statistics.answers[status // 100].add(handler.now() - self._began)
         if self.held_since is not None:
-            handler.statistics.held_until(status, self.held_for)
+            handler.statistics.hold_ended(status, self.held_for, outcome)
 
     def _held_fields(self) -> bytes:
         held = self.held_for * 1000
@@ -377,7 +383,15 @@ class Http1Exchange(UpstreamSearch):
             self._head = self._wire = None
             self.handler.statistics.active -= 1
 
-    def _refuse(self, status: int, message: str, *, retry: bool, linger: bool = False) -> None:
+    def _refuse(
+        self,
+        status: int,
+        message: str,
+        *,
+        retry: bool,
+        linger: bool = False,
+        outcome: str = Refusal.BROKEN.outcome,
+    ) -> None:
         """Answer with an error of our own, and close."""
         if self._transport is None:
             return
@@ -386,7 +400,7 @@ class Http1Exchange(UpstreamSearch):
         answered = self._answered and self._head is not None
         if self._head is not None and not answered:
             self.leave_queue()
-            self._count(status)
+            self._count(status, outcome)
         elif self._head is None:
             self.handler.statistics.answers[status // 100].add(0.0)
         self._ends()

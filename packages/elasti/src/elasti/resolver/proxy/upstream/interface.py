@@ -28,14 +28,14 @@ class UpstreamAddress(NamedTuple):
 
 
 class Refusal(enum.Enum):
-    """Why a connection is refused: the HTTP status and the message for the client."""
+    """Why a connection is refused: the HTTP status, the message for the client, and the outcome of its hold."""
 
-    OVERFLOW = (503, "too many requests are waiting for this service to wake")
-    TIMEOUT = (504, "the service did not wake in time")
-    BROKEN = (502, "the pod closed the connection or did not answer in HTTP")
-    SILENT = (504, "the pod took the request and did not answer in time")
-    BUSY = (503, "this service has too many open connections")
-    GONE = (503, "this service is no longer served here")
+    OVERFLOW = (503, "too many requests are waiting for this service to wake", "overflow")
+    TIMEOUT = (504, "the service did not wake in time", "timeout")
+    BROKEN = (502, "the pod closed the connection or did not answer in HTTP", "failed")
+    SILENT = (504, "the pod took the request and did not answer in time", "failed")
+    BUSY = (503, "this service has too many open connections", "overflow")
+    GONE = (503, "this service is no longer served here", "failed")
 
     @property
     def status(self) -> int:
@@ -46,6 +46,11 @@ class Refusal(enum.Enum):
     def message(self) -> str:
         """The reason, for the client."""
         return self.value[1]
+
+    @property
+    def outcome(self) -> str:
+        """What became of a connection that was held, for metrics."""
+        return self.value[2]
 
 
 class RequestFacts(Protocol):

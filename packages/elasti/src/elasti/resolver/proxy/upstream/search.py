@@ -11,7 +11,7 @@ import abc
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.quota import PAGE, QuotaShare
-from elasti.resolver.proxy.statistics import LEFT
+from elasti.resolver.proxy.statistics import CLIENT_GONE, LEFT
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class UpstreamSearch(abc.ABC):
     def stop_search(self) -> None:
         """Leave the upstream's queue and the pool's."""
         if self.leave_queue():
-            self.handler.statistics.holds[LEFT].add(self.held_for)
+            self.handler.statistics.hold_ended(LEFT, self.held_for, CLIENT_GONE)
         if self._opening is not None:
             address, self._opening = self._opening, None
             self.handler.pool.cancel(address, self, fresh=self.fresh)
