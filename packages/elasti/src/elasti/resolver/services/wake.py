@@ -150,7 +150,7 @@ class WakeLoop:
     def wake_now(self) -> None:
         """Skip the pause: a connection begins to wait, or the last pod has gone."""
         if self.waiting() <= 1:
-            self._is_new = True  # nobody waits from before: it is another wake-up
+            self._is_new = True  # no connection waits from before: another wake-up
         self._again.set()
         self.need()
 
