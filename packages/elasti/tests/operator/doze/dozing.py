@@ -29,6 +29,7 @@ class DozingCluster(Environment):
         self.pod_status = {"qosClass": qos, "phase": "Running"}
         self.pod_labels = {"pod-template-hash": "abc"}
         self.full_nodes: Callable[[str], bool] = lambda _pod: False
+        self.pending = "Deferred"
         self.seen: set[str] = set()
         """Every CPU request that any container ever had."""
         self.server.on_change.append(self._kubelet)
@@ -85,7 +86,7 @@ class DozingCluster(Environment):
         ]
         if deferred:
             message = "Node didn't have enough resource: cpu"
-            pending = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+            pending = {"type": "PodResizePending", "status": "True", "reason": self.pending}
             conditions.append(pending | {"message": message})
             statuses = old.get("containerStatuses", statuses)
         status = {**old, "conditions": conditions, "containerStatuses": statuses}

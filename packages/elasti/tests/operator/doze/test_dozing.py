@@ -481,6 +481,38 @@ async def test_no_resize_is_left_running_after_another_failed(monkeypatch: pytes
     assert done == ["good"]
 
 
+async def test_two_elastiservices_of_one_target_are_refused():
+    env = DozingCluster()
+    env.dozes()
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    env.web(1, name="blog", scaleTargetRef=ref, triggers=[])
+    async with env.operator():
+        await eventually(lambda: "DozeSharedTarget" in env.status.get("warnings", ()), timeout=60)
+        await asyncio.sleep(120)
+    assert env.seen == {ORIGINAL}
+
+
+async def test_a_server_without_the_subresource_is_refused(monkeypatch: pytest.MonkeyPatch):
+    env = DozingCluster()
+    env.dozes()
+    async with env.operator() as operator:
+        mapper = operator.client.mapper
+        pods = await mapper.by_kind("v1", "Pod")
+        older = dataclasses.replace(pods, subresources=pods.subresources - {"resize"})
+
+        async def found(api_version: str, kind: str) -> Any:
+            return older if kind == "Pod" else await known(api_version, kind)
+
+        known = mapper.by_kind
+        monkeypatch.setattr(mapper, "by_kind", found)
+        await eventually(
+            lambda: env.condition("Ready").get("reason") == "DozeUnsupported", timeout=120
+        )
+        await asyncio.sleep(120)
+    assert "1.33 or newer" in env.condition("Ready")["message"]
+    assert env.seen == {ORIGINAL}
+
+
 # The way out
 
 
@@ -502,6 +534,133 @@ async def test_a_pod_whose_node_is_full_is_replaced_elsewhere_and_then_evicted()
         assert env.replicas == 1
     assert set(env.requests.values()) == {ORIGINAL}
     assert env.dark == []
+
+
+async def test_a_pod_whose_node_never_has_room_gets_a_spare_too():
+    """Another node may have it, and the pod serves until that is so."""
+    env = DozingCluster()
+    env.dozes()
+    env.pending = "Infeasible"
+    async with env.operator():
+        await env.reaches("Dozing")
+        env.full_nodes = lambda pod: pod == "web-0"
+        FakeTrigger.value = 9.0
+        await eventually(lambda: env.condition("DozeStuck").get("status") == "True", timeout=60)
+        assert env.condition("DozeStuck")["reason"] == "Infeasible"
+        assert "one more pod was asked for" in env.condition("DozeStuck")["message"]
+        assert "web-0" in env.requests, "it serves until another one does"
+        await eventually(lambda: "StuckPodEvicted" in env.reasons(), timeout=60)
+        env.full_nodes = lambda _pod: False
+        await env.reaches("Awake")
+        assert env.replicas == 1
+    assert env.dark == []
+
+
+@pytest.mark.parametrize(
+    ("pending", "advice"),
+    [
+        ("Deferred", "; free room on the node, or delete pod web-0"),
+        ("Infeasible", "; delete pod web-0"),
+    ],
+)
+async def test_a_pod_that_must_be_alone_gets_no_spare_and_the_condition_names_it(
+    pending: str, advice: str
+):
+    env = DozingCluster()
+    env.dozes(strategy="Recreate")
+    env.pending = pending
+    async with env.operator():
+        await env.reaches("Dozing")
+        env.full_nodes = lambda pod: pod == "web-0"
+        FakeTrigger.value = 9.0
+        await eventually(lambda: env.condition("DozeStuck").get("reason") == pending, timeout=60)
+        assert "Node didn't have enough resource: cpu" in env.condition("DozeStuck")["message"]
+        assert env.condition("DozeStuck")["message"].endswith(advice)
+        await asyncio.sleep(300)
+        assert (env.replicas, set(env.requests)) == (1, {"web-0"})
+        assert env.reasons().count("DozeStuck") == 1
+        env.full_nodes = lambda _pod: False
+        env._confirm("web-0")
+        await env.reaches("Awake")
+    assert env.dark == []
+
+
+def refuse_resize(write: Any, done: bool) -> None:
+    """The operator has lost the right."""
+    if subject(write) == "pods/resize" and not done:
+        who = 'User "system:serviceaccount:elasti:elasti-operator"'
+        raise api_error(403, "Forbidden", f'{who} cannot patch resource "pods/resize"')
+
+
+async def loses_the_right(env: DozingCluster, operator: Any) -> None:
+    operator.client.on_write = refuse_resize
+    FakeTrigger.value = 9.0
+    await eventually(
+        lambda: env.condition("DozeStuck").get("reason") == "ResizeRefused", timeout=60
+    )
+    stuck = env.condition("DozeStuck")["message"]
+    assert 'cannot patch resource "pods/resize"; pods keep serving' in stuck
+    assert "set the chart's doze.enabled, or run elasti install --doze" in stuck
+    assert env.phase == "Waking"
+
+
+async def test_without_the_right_the_events_have_the_commands_and_it_grows_back_with_it():
+    env = DozingCluster(container(), container("side", "200m"))
+    env.dozes(2)
+    async with env.operator() as operator:
+        await env.reaches("Dozing")
+        await loses_the_right(env, operator)
+        requests = ",".join(
+            f'{{"name":"{name}","resources":{{"requests":{{"cpu":"{cpu}"}}}}}}'
+            for name, cpu in (("app", ORIGINAL), ("side", "200m"))
+        )
+        commands = [
+            f"requests are not restored; run kubectl patch pod web-{number} -n shop"
+            f""" --subresource resize -p '{{"spec":{{"containers":[{requests}]}}}}'"""
+            for number in range(2)
+        ]
+        told = [message for reason, message in env.recorder.told if reason == "DozeNotRestored"]
+        assert told == commands
+        await asyncio.sleep(300)
+        assert env.reasons().count("DozeNotRestored") == 2, "they are not repeated"
+        assert (env.replicas, set(env.requests.values())) == (2, {DOZED})
+        operator.client.on_write = None
+        await env.reaches("Awake")
+    assert set(env.requests.values()) == {ORIGINAL}
+    assert env.condition("DozeStuck")["status"] == "False"
+
+
+async def test_a_person_who_runs_the_commands_ends_it():
+    env = DozingCluster()
+    env.dozes(2)
+    async with env.operator() as operator:
+        await env.reaches("Dozing")
+        await loses_the_right(env, operator)
+        for name in env.requests:
+            pod = env.get("pods", name)
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = ORIGINAL
+            env.put("pods", pod, name)
+        await env.reaches("Awake")
+        assert "doze" not in env.status
+        assert env.reasons().count("DozeStuck") == 1, "what kubelets have to confirm is no news"
+
+
+async def test_an_operator_that_starts_without_doze_and_its_rights_says_what_to_patch():
+    env = DozingCluster()
+    env.dozes()
+    async with env.operator():
+        await env.reaches("Dozing")
+    env.settings = dataclasses.replace(env.settings, doze=False)
+    env.granted = DOZE_RULES  # it asks, and is refused
+    async with env.operator() as operator:
+        operator.client.on_write = refuse_resize
+        await eventually(lambda: "DozeNotRestored" in env.reasons(), timeout=120)
+        assert "kubectl patch pod web-0 -n shop --subresource resize" in env.messages()
+        assert env.condition("DozeStuck")["reason"] == "ResizeRefused"
+        assert env.condition("Ready")["reason"] == "DozeNotEnabled"
+        operator.client.on_write = None
+        await env.reaches("Awake")
+    assert env.requests == {"web-0": ORIGINAL}
 
 
 async def test_room_that_comes_back_ends_the_way_out():

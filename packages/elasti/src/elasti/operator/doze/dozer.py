@@ -62,12 +62,10 @@ _AT_ONCE = 8
 _SHOWN, _MOST_COMMANDS = 3, 50
 """Commands for pods: while the operator tries on, and when it gives up; each is an Event and a line in the log."""
 _NO_SPARE = {"StatefulSet"}
-_ADVICE = {
-    Reason.DEFERRED: "pods keep serving with reduced requests; free room on the node, or let the pod be evicted",
-    Reason.INFEASIBLE: "pods keep serving with reduced requests; the node cannot satisfy the originals: delete the pod",
-    Reason.QUOTA_EXCEEDED: "pods keep serving with reduced requests; raise the quota, or free some of it",
-    Reason.RESIZE_REFUSED: "pods keep serving with reduced requests; let the operator patch pods/resize: set the chart's"
-    " doze.enabled, or run elasti install --doze",
+_ADVICE: dict[str, str] = {
+    Reason.QUOTA_EXCEEDED: "raise the quota, or free some of it",
+    Reason.RESIZE_REFUSED: "if the operator may not patch pods/resize, set the chart's doze.enabled, or run elasti"
+    " install --doze",
 }
 
 _DROPPED = (
@@ -259,8 +257,7 @@ class Dozer:
                 return await self._change(write, state)
 
         resizes = [write for write in writes if isinstance(write, Resize)]
-        if resizes:
-            state.doze.note_problem("")
+        state.doze.note_problem("")
         found = await asyncio.gather(*map(one, resizes), return_exceptions=True)
         changed: dict[str, DozePod] = {}
         for answer in found:
@@ -380,26 +377,27 @@ class Dozer:
     def _report_stuck(self, facts: Facts, view: DozeView, state: ServiceState) -> None:
         """Say why requests do not grow back, and record an Event when that begins."""
         doze = state.doze
-        if doze.state is not DozeState.STUCK:
+        if doze.state is not DozeState.STUCK or not view.pods:
             return
         waiting = [pod for pod in view.pods if is_deferred(pod)]
         if doze.problem:
             quota = "exceeded quota" in doze.problem
-            reason = Reason.QUOTA_EXCEEDED if quota else Reason.RESIZE_REFUSED
-            what = doze.problem
+            reason: str = Reason.QUOTA_EXCEEDED if quota else Reason.RESIZE_REFUSED
+            what, advice = doze.problem, _ADVICE[reason]
         else:
             found = waiting[0].condition("PodResizePending") if waiting else None
             infeasible = found is not None and found.reason == "Infeasible"
             reason = Reason.INFEASIBLE if infeasible else Reason.DEFERRED
-            names = ", ".join(pod.metadata.name for pod in waiting or view.pods[:1])
-            what = f"the original requests of pod {names} are not restored yet: {found.message if found else 'its kubelet has not confirmed them'}"
-        advice = _ADVICE[reason]
-        if doze.status is not None and doze.status.replicas:
-            advice = "one more pod was asked for; when it is ready, the stuck one is evicted"
-        elif waiting and not _is_movable(facts):
-            advice = f"pods keep serving with reduced requests; free room on the node, or delete pod {waiting[0].metadata.name}"
+            names = [pod.metadata.name for pod in waiting or view.pods[:1]]
+            what = f"the original requests of pod {', '.join(names)} are not restored yet: {found.message if found else 'its kubelet has not confirmed them'}"
+            advice = f"{'' if infeasible else 'free room on the node, or '}delete pod {names[0]}"
+            if doze.status is not None and doze.status.replicas:
+                advice = "one more pod was asked for; when it is ready, the stuck one is evicted"
+            if found is None:  # no news after another reason
+                reason = doze.stuck_reason or reason
+                advice = f"see kubectl describe pod {names[0]}"
         is_new = doze.stuck_reason != reason
-        doze.note_stuck(reason, f"{what}; {advice}")
+        doze.note_stuck(reason, f"{what}; pods keep serving with reduced requests; {advice}")
         if is_new:
             self.reporter.warning(facts.es, "DozeStuck", doze.stuck)
             if doze.problem:
@@ -420,8 +418,7 @@ class Dozer:
 
 def _is_movable(facts: Facts) -> bool:
     """Whether one more pod may run beside those that are there."""
-    target = facts.target
-    kind = facts.es.spec.scale_target_ref.kind
+    target, kind = facts.target, facts.es.spec.scale_target_ref.kind
     may = target is not None and not target.recreates and kind not in _NO_SPARE
     return may and not _is_moved(facts)
 

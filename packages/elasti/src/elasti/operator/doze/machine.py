@@ -162,6 +162,6 @@ def plan(
 
 
 def is_deferred(pod: DozePod) -> bool:
-    """Whether its node has no room for what it requests now."""
+    """Whether its node has no room for what it requests now, or (Infeasible) never has: another may."""
     found = pod.condition("PodResizePending")
     return found is not None and found.is_true

@@ -117,21 +117,17 @@ class DozeReader:
             *refusals.pod_refusals(es, view),
         ]
         # One of a kind is enough.
-        return tuple({one.reason: one for one in reversed(listed) if one is not None}.values())[
-            ::-1
-        ]
+        by_reason = {one.reason: one for one in reversed(listed) if one is not None}
+        return tuple(by_reason.values())[::-1]
 
     async def _list(self, resource: str, namespace: str) -> list[Any]:
         """List objects of a kind that a cluster need not have. Raises KubeError."""
         try:
-            return [
-                item async for item in self.client.resource(resource).items(namespace=namespace)
-            ]
+            items = self.client.resource(resource).items(namespace=namespace)
+            return [item async for item in items]
         except (NotFound, NoMatch):
             return []
-        except Forbidden:
-            raise
-        except KubeError:
-            if resource.startswith("metrics."):
+        except KubeError as error:
+            if resource.startswith("metrics.") and not isinstance(error, Forbidden):
                 return []  # memory is kept then
             raise

@@ -129,10 +129,8 @@ def vpa_refusal(vpa: Any, es: ElastiService) -> Finding | None:
     spec, ref = vpa["spec"], es.spec.scale_target_ref
     target = spec.get("targetRef") or {}
     mode = (spec.get("updatePolicy") or {}).get("updateMode", "Auto")
-    if (target.get("kind"), target.get("name")) != (ref.kind, ref.name) or mode in (
-        "Off",
-        "Initial",
-    ):
+    named = (target.get("kind"), target.get("name")) == (ref.kind, ref.name)
+    if not named or mode in ("Off", "Initial"):
         return None
     return Finding(
         Reason.DOZE_VPA,

@@ -32,9 +32,9 @@ class Originals:
         return self._by_key.get((pod.template, container.name))
 
 
-def values(entry: DozedContainer, resource: str) -> tuple[Quantity, Quantity] | None:
+def values(entry: DozedContainer | None, resource: str) -> tuple[Quantity, Quantity] | None:
     """Return the original and the dozed request of a resource; None if it is not changed."""
-    original, dozed = getattr(entry, resource), getattr(entry, f"dozed_{resource}")
+    original, dozed = getattr(entry, resource, ""), getattr(entry, f"dozed_{resource}", "")
     return (Quantity.parse(original), Quantity.parse(dozed)) if original else None
 
 
@@ -48,10 +48,8 @@ def noted(
         for _, _, container in pod.resizable() if pod.template not in there else ():
             fields: dict[str, str] = {}
             for resource in RESOURCES:
-                request, dozed = (
-                    container.request(resource),
-                    _dozed(pod, container, resource, view, spec),
-                )
+                request = container.request(resource)
+                dozed = _dozed(pod, container, resource, view, spec)
                 if request is not None and dozed is not None and dozed < request:
                     fields |= {resource: str(request), f"dozed_{resource}": str(dozed)}
             if fields:
@@ -90,56 +88,44 @@ def _dozed(
 
 def resize(pod: DozePod, originals: Originals, *, dozed: bool) -> tuple[JsonObject, ...]:
     """Return the JSON patch that shrinks a pod or gives it its originals back; empty if nothing is to do."""
-    operations: list[JsonObject] = [
-        {
-            "op": "replace",
-            "path": pointer("spec", field, index, "resources", "requests", resource),
-            "value": value,
-        }
-        for field, index, resource, value in _changes(pod, originals, dozed=dozed)
+    operations = [
+        _replace(value, "spec", field, index, "resources", "requests", resource)
+        for field, index, _, resource, value in _changes(pod, originals, dozed=dozed)
     ]
-    if not operations:
-        return ()
-    version = {
-        "op": "replace",
-        "path": "/metadata/resourceVersion",
-        "value": pod.metadata.resource_version,
-    }
-    return (version, *operations)
+    version = _replace(pod.metadata.resource_version, "metadata", "resourceVersion")
+    return (version, *operations) if operations else ()
+
+
+def _replace(value: str, *path: str | int) -> JsonObject:
+    return {"op": "replace", "path": pointer(*path), "value": value}
 
 
 def _changes(
     pod: DozePod, originals: Originals, *, dozed: bool
-) -> Iterator[tuple[str, int, str, str]]:
+) -> Iterator[tuple[str, int, str, str, str]]:
     for field, index, container in pod.resizable():
         entry = originals.find(pod, container)
-        for resource in RESOURCES if entry is not None else ():
-            assert entry is not None
+        for resource in RESOURCES:
             if (pair := values(entry, resource)) is None:
                 continue
             before, after = pair if dozed else pair[::-1]
             # What is neither is another writer's.
             if container.request(resource) == before:
-                yield field, index, resource, str(after)
+                yield field, index, container.name, resource, str(after)
 
 
 def command(pod: DozePod, originals: Originals) -> str:
     """Return what a person runs to give a pod its originals back; "" if it has them."""
-    fields: dict[str, dict[str, JsonObject]] = {}
-    for field, index, resource, value in _changes(pod, originals, dozed=False):
-        containers = (
-            pod.spec.containers if field == "containers" else pod.spec.init_containers or ()
-        )
-        name = containers[index].name
-        entry = fields.setdefault(field, {}).setdefault(
-            name, {"name": name, "resources": {"requests": {}}}
-        )
-        entry["resources"]["requests"][resource] = value
-    if not fields:
+    requests: dict[str, dict[str, dict[str, str]]] = {}
+    for field, _, name, resource, value in _changes(pod, originals, dozed=False):
+        requests.setdefault(field, {}).setdefault(name, {})[resource] = value
+    if not requests:
         return ""
-    body = {"spec": {field: [*found.values()] for field, found in fields.items()}}
-    meta = pod.metadata
-    patch = json.dumps(body, separators=(",", ":"))
+    spec = {
+        field: [{"name": name, "resources": {"requests": one}} for name, one in found.items()]
+        for field, found in requests.items()
+    }
+    meta, patch = pod.metadata, json.dumps({"spec": spec}, separators=(",", ":"))
     return f"kubectl patch pod {meta.name} -n {meta.namespace} --subresource resize -p '{patch}'"
 
 
@@ -167,8 +153,7 @@ def released(pods: Iterable[DozePod], originals: Originals) -> tuple[int, int]:
     for pod in pods:
         for _, _, container in pod.resizable() if is_settled(pod, originals) else ():
             entry = originals.find(pod, container)
-            for resource in RESOURCES if entry is not None else ():
-                assert entry is not None
+            for resource in RESOURCES:
                 pair, now = values(entry, resource), container.request(resource)
                 if pair is not None and now is not None and now < pair[0]:
                     total[resource] += (pair[0] - now).nanos

@@ -61,7 +61,7 @@ class EventReporter:
 
     def dozes(self, es: ElastiService, pods: int, why: str) -> None:
         """The pods have given their requests back, and serve."""
-        self._normal(es, "DozeStarted", f"{_target(es)} is dozing ({pods} pods): {why}")
+        self._normal(es, "DozeStarted", f"{_target(es)} is dozing (pods: {pods}): {why}")
 
     def grows(self, es: ElastiService, why: str) -> None:
         """The pods get their requests back."""
