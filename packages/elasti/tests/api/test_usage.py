@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from elasti.api.conditions import WakeCause
 from elasti.api.types import (
     CapacityStatus,
+    DozeStatus,
     ElastiService,
     ElastiServiceSpec,
     ElastiServiceStatus,
     LastWake,
     ScaleTargetRef,
     SleepRecord,
+    UsageStatus,
 )
 from elasti.api.usage import (
     MOST_RECENT,
@@ -98,6 +100,74 @@ def test_released_and_awake_make_up_all_the_time_whatever_crashes(spans):
     assert (released + awake) * CAPACITY.cpu_millicores == clock * CAPACITY.cpu_millicores
     assert truly_zero - unseen <= released <= truly_zero, "never more than was released"
     assert crashed or released == truly_zero
+
+
+HOUR = 3600
+GUARANTEE = CapacityStatus(899, 0)
+
+
+def dozed(
+    old: ElastiServiceStatus, seconds: float, doze: DozeStatus | None, *, woken: str = ""
+) -> ElastiServiceStatus:
+    """The status after a leader saw a doze, or its end."""
+    back = GUARANTEE if doze is not None else CapacityStatus()
+    found = counted(
+        old,
+        asleep=False,
+        empty=False,
+        capacity=CAPACITY,
+        now=at(seconds),
+        woken=woken,
+        doze=doze,
+        dozed=back,
+    )
+    return msgspec.structs.replace(old, doze=doze, **found._asdict())
+
+
+def test_a_doze_counts_what_it_gave_back_and_its_end_is_a_wake_up():
+    doze = DozeStatus("Dozing", format_time(at(0)))
+    status = dozed(ElastiServiceStatus(), 0, doze)
+    present = with_present(status, at(HOUR))
+    assert present is not None
+    assert (present.dozing_seconds, present.wakes) == (HOUR, 0)
+    assert (present.cpu_millicore_seconds, present.memory_byte_seconds) == (HOUR * 899, 0)
+    again = dozed(
+        status, HOUR, DozeStatus("Dozing", format_time(at(HOUR))), woken=format_time(at(HOUR))
+    )
+    ended = dozed(again, 3 * HOUR, None, woken=format_time(at(2 * HOUR)))
+    usage = with_present(ended, at(9 * HOUR))
+    assert usage is not None
+    assert (usage.dozing_seconds, usage.wakes, usage.asleep_seconds) == (2 * HOUR, 2, 0)
+    assert usage.cpu_millicore_seconds == 2 * HOUR * 899
+    assert [one.mode for one in ended.recent] == ["Doze", "Doze"]
+
+
+def test_a_doze_that_ends_at_zero_is_not_a_wake_up():
+    status = dozed(ElastiServiceStatus(), 0, DozeStatus("Dozing", format_time(at(0))))
+    found = dozed(status, HOUR, None).usage
+    assert found is not None
+    assert (found.dozing_seconds, found.wakes) == (HOUR, 0)
+
+
+@pytest.mark.parametrize("dozes", [False, True])
+def test_within_a_window_a_doze_releases_no_memory_that_it_kept(dozes: bool):
+    day = 24 * HOUR
+    record = SleepRecord(format_time(at(0)), format_time(at(day)), mode="Doze")
+    slept = SleepRecord(format_time(at(day)), format_time(at(2 * day)))
+    status = ElastiServiceStatus(
+        usage=UsageStatus(format_time(at(-30 * day)), dozing_seconds=day, asleep_seconds=day),
+        capacity=GUARANTEE if dozes else CAPACITY,
+        doze=DozeStatus("Dozing", format_time(at(3 * day))) if dozes else None,
+        released_since=format_time(at(3 * day)) if dozes else None,
+        recent=(record, slept),
+    )
+    spec = ElastiServiceSpec(ScaleTargetRef("apps/v1", "Deployment", "web"), "web")
+    es = ElastiService(spec, ObjectMeta(name="web"), status)
+    row = usage_row(es, at(4 * day), dt.timedelta(days=7))
+    assert row is not None
+    assert (row.asleep_seconds, row.dozing_seconds) == (day, day * (2 if dozes else 1))
+    assert row.memory_gib_hours == (0 if dozes else 24 * 3)
+    assert row.cpu_core_hours == pytest.approx(72 * 0.899 if dozes else 48 * 1.5)
 
 
 def test_pods_that_are_leaving_still_request():

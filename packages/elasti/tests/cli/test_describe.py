@@ -15,6 +15,9 @@ from elasti.api.conditions import WakeCause
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import (
     AutoscalerSpec,
+    CapacityStatus,
+    DozedContainer,
+    DozeStatus,
     ElastiService,
     ElastiServiceSpec,
     EnabledPeriod,
@@ -138,6 +141,45 @@ def test_wakes_sleep_and_triggers_are_shown():
     assert "7 wake-ups and 60m asleep in 10m" in text
 
 
+@pytest.mark.parametrize(
+    ("state", "done", "shown"),
+    [
+        ("Shrinking", 1, "dozing: its pods serve; their requests shrink"),
+        ("Dozing", 2, "dozing: its pods serve with small requests"),
+        ("Growing", 0, "waking: its pods serve; their requests grow back"),
+        ("Stuck", 1, "waking: its pods serve; a node has no room for their requests"),
+    ],
+)
+def test_a_doze_is_shown_with_its_originals(state: str, done: int, shown: str):
+    containers = (
+        DozedContainer("abc", "app", "900m", "1m", "1Gi", "512Mi"),
+        DozedContainer("abc", "side", memory="1Gi", dozed_memory="64Mi"),
+    )
+    since = "2030-01-01T00:00:00Z"
+    status = msgspec.structs.replace(
+        described().es.status,
+        doze=DozeStatus(state, since, containers=containers, pods=done, pending=2 - done),
+        capacity=CapacityStatus(1798, 2**30),
+        released_since=since,
+        conditions=(*FINE[:2], StatusCondition("MaySleep", "True", "Dozing")),
+        usage=UsageStatus(since, wakes=1, dozing_seconds=600),
+    )
+    es = msgspec.structs.replace(described().es, status=status)
+    lines = [" ".join(line.split()) for line in as_text(described(es=es)).splitlines()]
+    verb = "shrunk" if state in ("Shrinking", "Dozing") else "restored"
+    assert f"State: {shown}" in lines
+    assert "Why not asleep: it dozes" in lines
+    assert (
+        f"Dozing for: 10m: {done} of 2 pods {verb}, 1798m CPU and 1024 MiB of memory given back"
+        in lines
+    )
+    assert "Request app: CPU 900m -> 1m, memory 1Gi -> 512Mi (template abc)" in lines
+    assert "Request side: memory 1Gi -> 64Mi (template abc)" in lines
+    assert "Usage: 1 wake-up and 0s asleep, 10m dozing in 10m" in lines
+    bare = msgspec.structs.replace(es, status=msgspec.structs.replace(status, released_since=None))
+    assert f"{verb}, 0m CPU given back" in as_text(described(es=bare))
+
+
 def test_the_values_of_triggers_are_read_from_an_operators_metrics():
     metrics = """elasti_trigger_value{crd_name="shop/web",trigger="0"} 0.02
 elasti_trigger_value{crd_name="shop/web",trigger="1"} 3
@@ -179,6 +221,10 @@ ASKED_LONG_AGO = "2030-01-01T00:00:00.000000Z"
         (
             described(es=with_conditions(StatusCondition("Ready", "True", "Valid", "no probe."))),
             "It may sleep, but: no probe.",
+        ),
+        (
+            described(es=with_conditions(StatusCondition("DozeStuck", "True", "Deferred", "full"))),
+            "DozeStuck is True (Deferred): full.",
         ),
         (
             described(

@@ -245,6 +245,7 @@ HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": 
         (elastiservice(StatusCondition("Ready", "True", "Valid", "no probe")), None, [HINT, OK]),
         (elastiservice(FINE, generation=2), None, [WARNING]),
         (elastiservice(FINE, StatusCondition("ScaleContested", "True", "Undone")), None, [WARNING]),
+        (elastiservice(FINE, StatusCondition("DozeStuck", "True", "Deferred")), None, [WARNING]),
         (
             elastiservice(FINE, StatusCondition("TriggersHealthy", "False", "Failing")),
             None,

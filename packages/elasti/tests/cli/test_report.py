@@ -29,7 +29,12 @@ PRICES = Prices(Rates(0.03, 0.004), "EUR")
 
 
 def entry(
-    name: str, *, counted: bool = True, namespace: str = "shop", team: str = ""
+    name: str,
+    *,
+    counted: bool = True,
+    namespace: str = "shop",
+    team: str = "",
+    dozing_seconds: int = 0,
 ) -> ReportEntry:
     row = UsageRow(
         namespace=namespace,
@@ -37,6 +42,7 @@ def entry(
         since=NOW - WEEK,
         asleep_seconds=5 * 86400,
         wakes=9,
+        dozing_seconds=dozing_seconds,
         counted=counted,
         cpu_core_hours=60.0 * counted,
         memory_gib_hours=120.0 * counted,
@@ -70,6 +76,14 @@ def test_the_table_says_what_is_counted_from_when_and_what_is_not():
     assert ": 0.0 and 0.0 are left" in nothing
     assert "unknown here" in rendered("table")
     assert "COST" not in text
+
+
+def test_dozes_are_counted_and_named():
+    dozed = entry("web", dozing_seconds=3600)
+    text = rendered("table", entries=[dozed, entry("blog")])
+    assert "Dozed: 1 of 2. The sums include what their pods gave back." in text
+    assert report(entries=[dozed]).to_json()["services"][0]["dozing_seconds"] == 3600
+    assert "Dozed" not in rendered("table")
 
 
 def test_other_forms_have_the_same_figures():

@@ -22,6 +22,7 @@ from elasti.api.names import (
 from elasti.cli.install.inventory import KINDS
 from elasti.cli.rendering import Progress
 from elasti.cli.uninstall.survey import UninstallSurvey, announcement, refusal
+from elasti.cli.uninstall.uninstaller import _not_woken
 from kubeloop.objects.meta import JsonObject
 
 CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -254,6 +255,44 @@ def test_without_rights_and_without_a_cluster_it_says_so(cluster: Cluster):
     assert cluster.run("uninstall", "--timeout", "0").exit_code == 2
 
 
+DOZING = {
+    "state": "Dozing",
+    "since": "2030-01-01T00:00:00Z",
+    "selector": "app=web",
+    "containers": [{"template": "abc", "name": "main", "cpu": "900m", "dozedCpu": "1m"}],
+}
+
+
+def test_what_keeps_small_requests_is_named_with_the_command(cluster: Cluster):
+    """An operator restores them; this is for the case that none can."""
+    cluster.ok("install", "--no-wait")
+    asleep(cluster, "web")
+    requests = {"resources": {"requests": {"cpu": "1m"}}}
+    labels = {"app": "web", "pod-template-hash": "abc"}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "default", "labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "x", **requests}]},
+        }
+    )
+
+    async def written() -> None:
+        objects = cluster.client.resource(ELASTISERVICES, namespace="default")
+        found = await objects.get("web")
+        status = {"mode": "serve", "state": "Serve", "replicas": 1, "doze": DOZING}
+        await objects.subresource("status").replace({**found, "status": status})
+
+    cluster.call(written())
+    result = cluster.run("uninstall", "--yes", "--timeout", "4")
+    assert result.exit_code == 7
+    assert (
+        "requests are not restored; run kubectl patch pod web -n default --subresource resize"
+        """ -p '{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"900m"}}}]}}'"""
+    ) in result.output
+
+
 # In words
 
 
@@ -273,10 +312,25 @@ def test_the_plan_counts_who_sleeps():
     sleeping = {**elastiservice("web"), "status": {"state": "Proxy"}}
     awake = {**elastiservice("blog"), "status": {"state": "Serve"}}
     lines = list(announcement(survey_of(elastiservices=(sleeping, awake)), keep=False))
-    assert "  ElastiServices deleted: 2 (asleep, and woken first: 1)" in lines
+    assert "  ElastiServices deleted: 2 (asleep or dozing, and woken first: 1)" in lines
     assert "  the CustomResourceDefinition goes last" in lines
+    napping = {**elastiservice("shop"), "status": {"state": "Serve", "doze": DOZING}}
+    both = announcement(survey_of(elastiservices=(sleeping, napping, awake)), keep=False)
+    assert "  ElastiServices deleted: 3 (asleep or dozing, and woken first: 2)" in both
     kept = list(announcement(survey_of(elastiservices=(sleeping, awake)), keep=True))
     assert "  the CustomResourceDefinition is kept" in kept
+
+
+@pytest.mark.parametrize(
+    ("states", "loss"),
+    [
+        (("Proxy", "Serve"), "Without Elasti their Services would not answer requests"),
+        (("Serve",), "Without Elasti their pods would keep small requests"),
+    ],
+)
+def test_what_is_lost_is_what_a_user_would_notice(states: tuple[str, ...], loss: str):
+    left = [{**elastiservice("web"), "status": {"state": one, "doze": DOZING}} for one in states]
+    assert loss in str(_not_woken(left, 9))
 
 
 def test_nothing_is_refused_if_no_other_installation_needs_it():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -13,17 +16,19 @@ from tests.cli.environment import CommandEnvironment
 
 from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import (
+    DozeStatus,
     ElastiService,
     ElastiServiceSpec,
     ScaleTargetRef,
     SleepRequestStatus,
+    SleepSpec,
     StatusCondition,
     TriggerStatus,
 )
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import ActivityReport
 from elasti.cli.options import Timeout
-from elasti.cli.wake import RequestKind, RequestProgress, _warn_of_cuts, progress_of
+from elasti.cli.wake import RequestKind, RequestProgress, _RequestWait, _warn_of_cuts, progress_of
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.patches import MergePatch
 
@@ -43,6 +48,17 @@ def test_sleep_says_what_it_will_cut(
     assert ("triggers[0] (prometheus)" in capsys.readouterr().err) is is_told
 
 
+def test_a_target_that_will_doze_keeps_its_connections(capsys: pytest.CaptureFixture[str]):
+    es = elastiservice("Serve")
+    es = msgspec.structs.replace(
+        es,
+        spec=msgspec.structs.replace(es.spec, sleep=SleepSpec("Doze")),
+        status=Status(state="Serve", triggers=(TriggerStatus("prometheus"),)),
+    )
+    _warn_of_cuts(es)
+    assert capsys.readouterr().err == ""
+
+
 ASKED = "2030-01-01T00:00:00.000002Z"
 EARLIER, LATER = "2030-01-01T00:00:00.000001Z", "2030-01-01T00:00:00.000003Z"
 
@@ -53,6 +69,7 @@ def elastiservice(
     why: str = "",
     ready: str = "True",
     noted: SleepRequestStatus | None = None,
+    doze: str = "",
 ) -> ElastiService:
     meta = ObjectMeta(name="web", annotations=dict.fromkeys(asked, ASKED))
     conditions = (
@@ -63,7 +80,12 @@ def elastiservice(
     return ElastiService(
         ElastiServiceSpec(ref, "web"),
         meta,
-        Status(state=state, conditions=conditions, sleep_request=noted),
+        Status(
+            state=state,
+            conditions=conditions,
+            sleep_request=noted,
+            doze=DozeStatus(doze, ASKED) if doze else None,
+        ),
     )
 
 
@@ -112,6 +134,22 @@ def refused(request: str) -> SleepRequestStatus:
             "",
         ),
         (RequestKind.SLEEP, elastiservice("Serve", noted=refused(LATER)), True, "a reason"),
+        # A target that dozes
+        (RequestKind.WAKE, elastiservice("Serve", doze="Dozing"), False, ""),
+        (RequestKind.WAKE, elastiservice("Serve", doze="Growing"), False, ""),
+        (
+            RequestKind.SLEEP,
+            elastiservice("Serve", noted=asleep(ASKED), doze="Shrinking"),
+            True,
+            "",
+        ),
+        (RequestKind.SLEEP, elastiservice("Serve", noted=asleep(ASKED), doze="Dozing"), True, ""),
+        (
+            RequestKind.SLEEP,
+            elastiservice("Serve", noted=asleep(ASKED), doze="Growing"),
+            True,
+            "woken again",
+        ),
         # An operator that is older than the command
         (RequestKind.SLEEP, elastiservice("Proxy"), True, ""),
         (RequestKind.SLEEP, elastiservice("Serve", why="traffic arrived"), True, "traffic arrived"),
@@ -132,6 +170,42 @@ def test_an_operator_that_has_not_looked_yet_is_waited_for():
         ElastiServiceSpec(ref, "web"), ObjectMeta(name="web", annotations={WAKE_ANNOTATION: "x"})
     )
     assert progress_of(RequestKind.WAKE, new) == RequestProgress()
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "end"),
+    [
+        (RequestKind.SLEEP, "", "Dozing", "web is dozing ("),
+        (RequestKind.WAKE, "Stuck", "", "web is awake ("),
+    ],
+)
+async def test_the_last_line_of_a_wait_names_the_doze(
+    kind: RequestKind,
+    before: str,
+    after: str,
+    end: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    wait = _RequestWait(kind, elastiservice("Serve", kind.value, doze=before))
+
+    async def last_step(*_: object) -> RequestProgress:
+        wait._seen = elastiservice("Serve", noted=asleep(ASKED), doze=after)
+        wait._report()
+        return progress_of(kind, wait._seen, ASKED)
+
+    @contextlib.asynccontextmanager
+    async def watch(*_: object) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(wait, "_last_step", last_step)
+    monkeypatch.setattr("elasti.cli.elastiservices.watch_elastiservices", watch)
+    client: Any = None
+    await wait.until_over(client, asyncio.get_running_loop().time() + 5)
+    found = capsys.readouterr()
+    assert found.out.startswith(end)
+    if before == "Stuck":
+        assert "web: waking: its pods serve; a node has no room for their requests" in found.err
 
 
 # On a cluster

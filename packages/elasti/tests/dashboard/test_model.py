@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from elasti.api.names import DOZE_GUARD, KEEP_AWAKE_ANNOTATION
 from elasti.api.types import (
     CapacityStatus,
+    DozeStatus,
     ElastiService,
     ElastiServiceSpec,
     ElastiServiceStatus,
@@ -158,6 +160,30 @@ def test_a_history_says_what_it_does_not_know():
     # 24 + 7 + 2 of 72 hours.
     assert found["text"] == "asleep 46%, 2 wake-ups"
     assert history(service(), NOW)["knownSince"] == format_time(NOW)
+
+
+@pytest.mark.parametrize(
+    ("doze", "state"), [("Dozing", "dozing"), ("Growing", "waking"), ("Stuck", "waking")]
+)
+def test_a_doze_has_a_word_of_its_own(doze: str, state: str):
+    es = service(
+        READY,
+        StatusCondition("DozeStuck", "True" if doze == "Stuck" else "False", "Deferred", "no room"),
+        state="Serve",
+        doze=DozeStatus(doze, ago(hours=6)),
+        released_since=ago(hours=6),
+        capacity=CapacityStatus(899, 0),
+        usage=UsageStatus(ago(days=1)),
+        recent=(SleepRecord(ago(hours=20), ago(hours=14), "Trigger", mode="Doze"),),
+    )
+    es.metadata.annotations = {KEEP_AWAKE_ANNOTATION: DOZE_GUARD}
+    row = service_row(es, AROUND)
+    assert (row["state"], row["released"]) == (state, {"cpu": 899, "memory": 0})
+    assert row["trouble"] == ("no room" if doze == "Stuck" else "")
+    assert row["keptUntil"] is None, "the guard against older operators is not a wish"
+    found = history(es, NOW)
+    assert [one["mode"] for one in found["sleeps"]] == ["Doze", "Doze"]
+    assert found["text"] == "asleep or dozing 50%, 1 wake-up"
 
 
 def test_the_stages_of_a_cold_start_are_those_of_its_pod():

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from yarl import URL
 
+from elasti.api.types import ElastiService
 from elasti.dashboard.feed import Feed
 from elasti.dashboard.live import HeldCounts
-from elasti.dashboard.server import MOST_STREAMS, DashboardServer
+from elasti.dashboard.server import MOST_STREAMS, DashboardServer, _sensible
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.objects.meta import JsonObject
 from tests.waiting import eventually
@@ -27,6 +29,9 @@ ES: JsonObject = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
     },
 }
+
+
+READY = {"type": "Ready", "status": "True", "reason": "Valid"}
 
 
 class Nothing:
@@ -322,6 +327,19 @@ async def test_what_is_asked_for_is_asked_of_the_cluster(visitor: Visitor):
         assert (await visitor.post(path, X_CSRF_Token=csrf))[0] == 200
         assert part in visitor.client.objects.patches[-1]
     assert (await visitor.post("/api/services/shop/web/delete", X_CSRF_Token=csrf))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("doze", "first"), [("", "keep-1h"), ("Dozing", "wake"), ("Growing", "keep-1h")]
+)
+def test_the_likeliest_button_is_first(doze: str, first: str):
+    status: JsonObject = {"state": "Serve", "conditions": [READY]}
+    if doze:
+        status["doze"] = {"state": doze, "since": "2030-01-01T00:00:00Z"}
+    es = msgspec.convert({**ES, "status": status}, ElastiService)
+    found = _sensible(es)
+    assert found[0] == first
+    assert ("sleep" in found) is (first != "wake")
 
 
 @pytest.mark.parametrize(

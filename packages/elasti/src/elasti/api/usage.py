@@ -87,7 +87,8 @@ def counted(
     if old.doze is not None and (doze is None or doze.since != old.doze.since):
         until = _end(old.doze.since, woken, time)
         dozing = max(round(unix_seconds(until) - unix_seconds(old.doze.since)), 0)
-        usage = msgspec.structs.replace(usage, dozing_seconds=usage.dozing_seconds + dozing)
+        wakes, dozing = usage.wakes + (until == woken), usage.dozing_seconds + dozing
+        usage = msgspec.structs.replace(usage, dozing_seconds=dozing, wakes=wakes)
         recent = (*recent, SleepRecord(old.doze.since, until, mode="Doze"))[-MOST_RECENT:]
     return UsageFields(usage, since, recent, capacity)
 
@@ -278,9 +279,11 @@ def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) 
     if window is not None and since < now - window:
         since, released, wakes = recorded_sleeps(status, now, now - window)
         capacity = status.capacity or CapacityStatus()
-        cpu, memory = released * capacity.cpu_millicores, released * capacity.memory_bytes
         dozing = min(dozing, round(sum(_dozes(status, now, since.timestamp()))))
         asleep = released - dozing
+        # Of former dozes only the time is known, and most of them keep their memory.
+        kept = 0 if status.doze is not None and status.released_since else dozing
+        cpu, memory = released * capacity.cpu_millicores, (released - kept) * capacity.memory_bytes
     return UsageRow(
         namespace=es.metadata.namespace,
         name=es.metadata.name,

@@ -207,7 +207,7 @@ class Report:
         elif self.entries:
             yield "Elasti's own requests are unknown here, and not subtracted."
         if dozed := sum(one.source.get("dozing_seconds", 0) > 0 for one in self.entries):
-            yield f"Dozed: {dozed} of {count}. The sum has what their pods gave back."
+            yield f"Dozed: {dozed} of {count}. The sums include what their pods gave back."
         if without := sum(one.cpu_core_hours is None for one in self.entries):
             yield (
                 f"Not counted: {without} of {count}. Their pods request nothing, or another"

@@ -243,7 +243,7 @@ def progress_of(kind: RequestKind, es: ElastiService, asked: str = "") -> Reques
 
 
 def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:
-    from elasti.api.view import why_of
+    from elasti.api.view import shown_state, why_of
     from kubeloop.objects.times import unix_seconds
 
     noted, state, wake = es.status.sleep_request, es.status.state, es.status.last_wake
@@ -254,9 +254,9 @@ def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:
         if noted.outcome == "Refused":
             return RequestProgress(over=True, refused=noted.message or noted.reason)
         cause = f" ({wake.cause})" if wake is not None else ""
-        asleep = state == State.PROXY or es.status.doze is not None
-        refused = "" if asleep else f"it fell asleep and was woken again{cause}"
-        return RequestProgress(over=True, refused=refused)
+        rests = shown_state(es) in ("asleep", "dozing")
+        woken = f"it fell asleep and was woken again{cause}"
+        return RequestProgress(over=True, refused="" if rests else woken)
     if SLEEP_ANNOTATION in (es.metadata.annotations or {}):
         return RequestProgress()
     # The request was withdrawn before an operator saw it, or the operator is older than this command.
@@ -326,7 +326,7 @@ def _warn_of_cuts(es: ElastiService) -> None:
         for index, trigger in enumerate(es.status.triggers)
         if trigger.quiet_since is None and not trigger.last_error
     ]
-    if shown and es.status.state in _AWAKE:
+    if shown and es.status.state in _AWAKE and es.spec.sleep.mode == "Zero":
         echo(
             f"{es.metadata.name}: {', '.join(shown)} reported traffic within the last minute;"
             " connections that are open to its pods will be cut",
@@ -362,7 +362,7 @@ class _RequestWait:
             raise self._timed_out() from None
         if step.refused:
             raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
-        echo(f"{meta.name} is {outcome} ({time.monotonic() - self._began:.1f} s)")
+        echo(f"{meta.name} is {self._shown[1]} ({time.monotonic() - self._began:.1f} s)")
 
     async def _last_step(self, client: Client, changes: ElastiServiceWatch) -> RequestProgress:
         from kubeloop.objects.meta import compare_versions

@@ -157,11 +157,12 @@ def history(es: ElastiService, now: dt.datetime) -> JsonObject:
         sleeps.append({"since": status.asleep_since})
     elif status.doze is not None:
         sleeps.append({"since": status.doze.since, "mode": "Doze"})
+    word = "asleep or dozing" if any(one.get("mode") for one in sleeps) else "asleep"
     share = asleep / max((now - known).total_seconds(), 1.0)
     return {
         "knownSince": format_time(known),
         "sleeps": sleeps,
-        "text": f"asleep {min(share, 1.0):.0%}, {wakes} wake-up{'' if wakes == 1 else 's'}",
+        "text": f"{word} {min(share, 1.0):.0%}, {wakes} wake-up{'' if wakes == 1 else 's'}",
     }
 
 

@@ -31,12 +31,11 @@ import msgspec
 import yaml
 
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES, GROUP, KIND, PLURAL
-from elasti.api.states import State
 from elasti.api.types import ElastiService
 from elasti.api.view import dependency_tree
 from elasti.api.wire import Ask
 from elasti.dashboard.live import read_trigger_values
-from elasti.dashboard.model import cold_start_stages, service_detail
+from elasti.dashboard.model import cold_start_stages, service_detail, state_of
 from kubeloop.client.errors import ApiError, KubeError, ServiceUnavailable, Status
 from kubeloop.http.server import ConnectionLimits, HttpError, HttpServer, Request, Response, Router
 from kubeloop.objects.names import DNS_LABEL_63, DNS_SUBDOMAIN
@@ -368,8 +367,8 @@ def _sensible(es: ElastiService) -> list[str]:
         return []
     if es.spec.suspend:
         return ["resume"]
-    asleep = es.status.state == State.PROXY or es.status.doze is not None
-    return ["wake", *_KEEP, "suspend"] if asleep else [*_KEEP, "sleep", "suspend"]
+    rests = ["wake", *_KEEP, "suspend"]
+    return rests if state_of(es) in ("asleep", "dozing") else [*_KEEP, "sleep", "suspend"]
 
 
 async def _allowed(visit: Visit, namespace: str, action: str) -> bool:

@@ -239,13 +239,7 @@ _FAILURES = (_Ended.NOT_PARKED, _Ended.NOT_DRAINED, _Ended.RESOLVER_SILENT)
 
 
 def _about_conditions(found: Description) -> Iterator[str]:
-    bad = {
-        words.READY: "False",
-        words.RESOLVER_AVAILABLE: "False",
-        words.TRIGGERS_HEALTHY: "False",
-        words.SCALE_CONTESTED: "True",
-    }
-    for kind, status in bad.items():
+    for kind, status in (*words.TROUBLES, (words.TRIGGERS_HEALTHY, "False")):
         entry = condition(found.es, kind)
         if entry is not None and entry.status == status:
             yield f"{kind} is {status} ({entry.reason}): {entry.message}."

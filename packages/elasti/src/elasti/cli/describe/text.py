@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.observed import explained, quiet_share
 from elasti.api.schedules import outlook
-from elasti.api.states import NOT_READY, OBSERVED, State, state_text
+from elasti.api.states import NOT_READY, OBSERVED, DozeState, State, state_text
 from elasti.api.triggers.registry import Role, redacted_metadata
+from elasti.api.types import CapacityStatus
 from elasti.api.view import moment, why_of, worker_lines
 from elasti.cli.describe.model import (
     Description,
@@ -96,13 +97,16 @@ def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str
     if (asleep := moment(status.asleep_since)) is not None:
         yield "Asleep for", ago(asleep, found.now)
     if (doze := status.doze) is not None:
-        pods = f"{counted(doze.pods, 'pod')} done, {doze.pending} pending"
-        cpu = status.capacity.cpu_millicores if status.capacity and status.released_since else 0
-        yield "Dozing for", f"{ago(moment(doze.since), found.now)}: {pods}, {cpu}m CPU given back"
+        done = "restored" if doze.state in (DozeState.GROWING, DozeState.STUCK) else "shrunk"
+        back = status.capacity if status.released_since and status.capacity else CapacityStatus()
+        memory = f" and {back.memory_bytes // 2**20} MiB of memory" if back.memory_bytes else ""
+        given = f"{back.cpu_millicores}m CPU{memory} given back"
+        pods = f"{doze.pods} of {counted(doze.pods + doze.pending, 'pod')} {done}"
+        yield "Dozing for", f"{ago(moment(doze.since), found.now)}: {pods}, {given}"
         for one in doze.containers:
-            memory = f", memory {one.memory} -> {one.dozed_memory}" if one.memory else ""
-            requests = f"CPU {one.cpu} -> {one.dozed_cpu}{memory} ({one.template})"
-            yield f"Request {one.name}", requests
+            both = (("CPU", one.cpu, one.dozed_cpu), ("memory", one.memory, one.dozed_memory))
+            changed = ", ".join(f"{what} {full} -> {small}" for what, full, small in both if full)
+            yield f"Request {one.name}", f"{changed} (template {one.template})"
     if (sleeps := moment(status.sleeps_at)) is not None and sleeps > found.now:
         yield "Sleeps in", f"{duration((sleeps - found.now).total_seconds())} if unused"
     for index, trigger in enumerate(status.triggers):

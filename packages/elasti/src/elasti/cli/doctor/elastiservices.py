@@ -32,6 +32,7 @@ _NAME_LABEL = "kubernetes.io/metadata.name"
 _BAD = (
     (words.TRIGGERS_HEALTHY, "False", FindingLevel.WARNING),
     (words.SCALE_CONTESTED, "True", FindingLevel.WARNING),
+    (words.DOZE_STUCK, "True", FindingLevel.WARNING),
 )
 
 

@@ -155,7 +155,7 @@ def announcement(survey: UninstallSurvey, *, keep: bool) -> Iterator[str]:
     asleep = sum(map(sleeps, survey.elastiservices))
     if count:
         fate = "kept, with their targets awake" if keep else "deleted"
-        woken = f" (asleep, and woken first: {asleep})" if asleep else ""
+        woken = f" (asleep or dozing, and woken first: {asleep})" if asleep else ""
         yield f"  ElastiServices {fate}: {count}{woken}"
     if survey.objects:
         yield f"  {len(survey.objects)} objects: operator, resolver, their Services and rights"

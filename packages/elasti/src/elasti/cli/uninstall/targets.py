@@ -10,14 +10,19 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from elasti.api.names import ELASTISERVICES, FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
+from elasti.api.types import DozeStatus
 from elasti.cli.install.inventory import is_held, key_of, list_elastiservices, name_some
 from elasti.cli.uninstall.survey import UninstallSurvey, sleeps
+from elasti.operator.doze.requests import Originals, command
 from elasti.operator.model.children import drain_patch, is_drained
+from elasti.operator.model.doze import DozePod
 from kubeloop.aio.clock import SystemClock
-from kubeloop.client.errors import Conflict, Invalid, NotFound
+from kubeloop.client.errors import Conflict, Forbidden, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
-from kubeloop.objects.core import SERVICES, Service
+from kubeloop.objects.core import PODS, SERVICES, Service
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch, Patch
 from kubeloop.objects.times import format_time
@@ -81,6 +86,19 @@ class UninstallTargets:
             "waiting until traffic goes to their pods",
             seconds,
         )
+
+    async def say_what_to_patch(self, left: Collection[JsonObject]) -> None:
+        """Show how to restore the requests of pods that still doze."""
+        pods = self._client.resource(PODS, DozePod)
+        for es in left:
+            if (found := es["status"].get("doze")) is None:
+                continue
+            doze, place = msgspec.convert(found, DozeStatus), es["metadata"]["namespace"]
+            # A user who may not list pods finds the originals in status.
+            with contextlib.suppress(Forbidden):
+                async for pod in pods.items(selector=doze.selector, namespace=place):
+                    if text := command(pod, Originals(doze.containers)):
+                        self._progress.say(f"requests are not restored; run {text}")
 
     async def delete(self) -> None:
         """Delete all; the operator ends them."""

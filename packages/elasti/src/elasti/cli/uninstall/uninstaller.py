@@ -22,6 +22,7 @@ import structlog
 
 from elasti.api.names import GROUP, LEASE_NAME, QUARANTINE_CONFIG_MAP, TEMPLATES_PLURAL
 from elasti.api.parsing import SettingsError
+from elasti.api.states import State
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.access import ENROLMENT
 from elasti.cli.install.choices import Program, account, selector
@@ -195,11 +196,15 @@ class Uninstaller:
 
     async def _end(self, *, works: bool) -> None:
         await self._targets.ask_to_wake()
-        asleep = await self._targets.until_awake(self.seconds)
-        if asleep and not self.force:
-            raise _not_woken(asleep, self.seconds)
+        await self._check(await self._targets.until_awake(self.seconds))
         if not self.keep:
             await self._delete(works=works)
+
+    async def _check(self, asleep: list[JsonObject]) -> None:
+        """Raise Failure unless all are awake, or it goes on all the same."""
+        await self._targets.say_what_to_patch(asleep)
+        if asleep and not self.force:
+            raise _not_woken(asleep, self.seconds)
 
     async def _delete(self, *, works: bool) -> None:
         await self._targets.delete()
@@ -228,8 +233,7 @@ class Uninstaller:
         await self._stop(Program.OPERATOR)
         async with self._standin_operator():
             asleep = await self._targets.until_settled(self.seconds)
-        if asleep and not self.force:
-            raise _not_woken(asleep, self.seconds)
+        await self._check(asleep)
         await self._stop(Program.RESOLVER)
         await self._targets.let_go()
         self.progress.done("ElastiServices", "awake, and kept")
@@ -303,11 +307,13 @@ class Uninstaller:
 
 
 def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
+    dark = any(es["status"].get("state") != State.SERVE for es in asleep)
+    loss = "Services would not answer requests" if dark else "pods would keep small requests"
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would not answer requests",
+        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their {loss}",
         remedy="See why: elasti describe NAME. Then try again with a longer --timeout, or leave them"
-        " asleep with --force.",
+        " so with --force.",
     )
 
 
