@@ -3,7 +3,16 @@ const $ = (id) => document.getElementById(id);
 let csrf = document.querySelector("meta[name=csrf]").content;
 const rows = new Map();
 const nodes = new Map();
+const tiles = new Map();
+const groups = new Map();
+const folded = new Set();
+// A page of thousands is laid out in seconds: the table has this many lines, and more as its end comes into view.
+const STEP = 400;
+let limit = STEP;
 let keys = [];
+let order = { by: "", down: false };
+let grouped = false;
+let wanted = [];
 let selected = "";
 let opened = "";
 let opener = null;
@@ -75,112 +84,210 @@ function fill(made, row) {
   const text = outlook(row);
   set(made.cells[2], text);
   made.cells[2].title = text;
-  made.cells[2].classList.toggle("bad", Boolean(row.trouble));
+  made.node.classList.toggle("trouble", Boolean(row.trouble));
   set(made.cells[3], row.held === null ? "–" : String(row.held));
+  made.cells[3].classList.toggle("holds", row.held > 0);
   set(made.cells[4], row.coldStart === null ? "–" : `${row.coldStart} s`);
   set(made.cells[5], row.wakesToday);
 }
 
+const STATES = ["waking", "falling asleep", "awake", "observed", "dozing", "asleep", "pending", "not ready"];
+
 function matches(row) {
-  const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const [whole] = wanted;
+  // The words of the figures above mean exactly what they count.
+  if (wanted.length === 1 && whole === "trouble") return Boolean(row.trouble);
+  if (wanted.length === 1 && whole === "held") return row.held > 0;
+  if (STATES.includes(wanted.join(" "))) return row.state === wanted.join(" ");
   const text = [row.key, row.service, row.state, row.trouble && "trouble", row.why.reason]
     .filter(Boolean).join(" ").toLowerCase();
-  return words.every((word) => text.includes(word));
+  return wanted.every((word) => text.includes(word));
 }
 
 function put(row) {
   rows.set(row.key, row);
-  let made = nodes.get(row.key);
-  if (!made) {
-    made = makeRow(row);
-    nodes.set(row.key, made);
-    let low = 0;
-    for (let high = keys.length; low < high;) {
-      const middle = (low + high) >> 1;
-      if (keys[middle] < row.key) low = middle + 1; else high = middle;
-    }
-    const next = nodes.get(keys[low]);
-    keys.splice(low, 0, row.key);
-    $("rows").insertBefore(made.node, next ? next.node : null);
+  if (nodes.has(row.key)) fill(nodes.get(row.key), row);
+}
+
+function nodeOf(key) {
+  if (!nodes.has(key)) {
+    nodes.set(key, makeRow(rows.get(key)));
+    fill(nodes.get(key), rows.get(key));
   }
-  fill(made, row);
-  made.node.hidden = !matches(row);
+  return nodes.get(key).node;
 }
 
-function drop(key) {
-  nodes.get(key)?.node.remove();
-  nodes.delete(key);
-  rows.delete(key);
-  keys = keys.filter((other) => other !== key);
+// Order and groups
+
+// What a column is sorted by; null comes last. Of numbers the most comes first, at the first press.
+const WORTH = {
+  name: (row) => row.name,
+  state: (row) => STATES.indexOf(row.state),
+  since: (row) => (row.since ? Date.now() - Date.parse(row.since) : null),
+  outlook: (row) => (row.trouble ? `0${row.trouble}` : row.sleepsAt ? `1${row.sleepsAt}` : outlook(row) ? `2${outlook(row)}` : null),
+  held: (row) => row.held,
+  coldStart: (row) => row.coldStart,
+  wakesToday: (row) => parseInt(row.wakesToday, 10),
+};
+
+function sortedKeys() {
+  const worth = WORTH[order.by] || ((row) => (row.trouble ? 0 : 1));
+  const entries = [...rows.values()].filter(matches).map((row) => [worth(row), row]);
+  entries.sort(([x, a], [y, b]) => {
+    if (grouped && a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
+    if (x === y) return a.key < b.key ? -1 : 1;
+    if (x === null || y === null) return x === null ? 1 : -1;
+    return (x < y) === order.down ? 1 : -1;
+  });
+  return entries.map(([, row]) => row.key);
 }
 
-function replaceAll(listed) {
-  rows.clear();
-  nodes.clear();
-  const sorted = [...listed].sort((a, b) => (a.key < b.key ? -1 : 1));
-  keys = sorted.map((row) => row.key);
-  const made = document.createDocumentFragment();
-  for (const row of sorted) {
-    const entry = makeRow(row);
-    rows.set(row.key, row);
-    nodes.set(row.key, entry);
-    fill(entry, row);
-    entry.node.hidden = !matches(row);
-    made.append(entry.node);
+function groupRow(namespace) {
+  if (!groups.has(namespace)) {
+    const text = element("span", { class: "place" });
+    const button = element("button", {
+      onclick: () => { if (!folded.delete(namespace)) folded.add(namespace); arrange(true); },
+    }, namespace);
+    groups.set(namespace, { button, text, node: element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: 7 }, button, text)) });
   }
-  $("rows").replaceChildren(made);
-  select(selected);
+  return groups.get(namespace);
 }
 
-function showEmpty() {
-  const shown = keys.some((key) => !nodes.get(key).node.hidden);
-  $("empty").hidden = shown;
-  $("empty").textContent = keys.length
-    ? "Nothing matches the filter. Esc clears it."
-    : "There are no ElastiServices here yet.";
+function fillGroups() {
+  const found = new Map();
+  for (const row of rows.values()) {
+    const one = found.get(row.namespace) || { all: 0, trouble: 0 };
+    found.set(row.namespace, one);
+    one.all += 1;
+    if (row.trouble) one.trouble += 1;
+    one[row.state] = (one[row.state] || 0) + 1;
+  }
+  $("group").hidden = found.size < 2 && !grouped;
+  if (!grouped) return;
+  for (const [namespace, one] of found) {
+    const made = groupRow(namespace);
+    const parts = STATES.filter((state) => one[state]).map((state) => `${one[state]} ${state}`);
+    set(made.text, [String(one.all), ...(one.trouble ? [`${one.trouble} in trouble`] : []), ...parts].join(" · "));
+    made.button.setAttribute("aria-expanded", String(!folded.has(namespace)));
+  }
+}
+
+// Write the lines in their order; `afresh` if most of them change.
+function arrange(afresh = false) {
+  const sorted = sortedKeys(), lines = [];
+  keys = grouped ? sorted.filter((key) => !folded.has(rows.get(key).namespace)) : sorted;
+  let last = null, left = limit;
+  for (const key of sorted) {
+    const { namespace } = rows.get(key);
+    if (grouped && namespace !== last) lines.push(groupRow(namespace).node);
+    last = namespace;
+    if (grouped && folded.has(namespace)) continue;
+    if (left === 0) break;
+    left -= 1;
+    lines.push(nodeOf(key));
+  }
+  fillGroups();
+  $("more").hidden = keys.length <= limit;
+  set($("more"), `${limit} of ${keys.length} shown; the next follow as you scroll.`);
+  $("empty").hidden = sorted.length > 0;
+  set($("empty"), rows.size ? "Nothing matches the filter. Esc clears it." : "There are no ElastiServices here yet.");
+  if (afresh) {
+    const focused = document.activeElement;
+    $("rows").replaceChildren(...lines);
+    if (focused.isConnected) focused.focus();
+    return;
+  }
+  // Most messages move few rows: only those are moved.
+  let at = $("rows").firstChild;
+  for (const line of lines) {
+    if (at && at !== line && at.nextSibling === line) { at.remove(); at = line; }
+    if (at === line) at = at.nextSibling;
+    else $("rows").insertBefore(line, at);
+  }
+  while (at) { const next = at.nextSibling; at.remove(); at = next; }
+}
+
+function rearrange() {
+  limit = STEP;
+  arrange(true);
+}
+
+function sortBy(head) {
+  const by = head.dataset.by, first = head.classList.contains("number");
+  if (order.by !== by) order = { by, down: first };
+  else if (order.down === first) order = { by, down: !first };
+  else order = { by: "", down: false };
+  for (const other of document.querySelectorAll("th[data-by]")) {
+    if (other.dataset.by === order.by) other.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    else other.removeAttribute("aria-sort");
+  }
+  rearrange();
+}
+
+function toggleGroups() {
+  if ($("group").hidden) return;
+  grouped = !grouped;
+  $("group").setAttribute("aria-pressed", String(grouped));
+  $("rows").classList.toggle("grouped", grouped);
+  rearrange();
 }
 
 // What stands above it
 
+const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
+
+function tile(word) {
+  if (tiles.has(word)) return tiles.get(word);
+  const number = element("b"), bars = element("span", { class: "bars", "aria-hidden": "true" }, element("i"), element("i"), element("i"));
+  const node = element("button", {
+    class: `tile ${word.replaceAll(" ", "-")}`,
+    onclick: () => { $("filter").value = $("filter").value === word ? "" : word; refilter(); },
+  }, number, element("span", { text: word === "trouble" ? " in trouble" : ` ${word}` }), bars);
+  tiles.set(word, { node, number });
+  return tiles.get(word);
+}
+
 function showSummary(summary) {
-  const order = ["trouble", "waking", "awake", "observed", "falling asleep", "dozing", "asleep"];
-  const filter = $("filter");
-  const made = order.filter((word) => summary.counts[word] || word === "awake" || word === "asleep").map((word) =>
-    element("button", {
-      class: word === "trouble" ? "trouble" : "",
-      "aria-pressed": String(filter.value === word),
-      onclick: () => { filter.value = filter.value === word ? "" : word; refilter(); showSummary(summary); },
-    }, element("b", { text: String(summary.counts[word] || 0) }), ` ${word === "trouble" ? "in trouble" : word}`));
-  $("counts").replaceChildren(...made);
+  const held = [...rows.values()].map((row) => row.held).filter((count) => count !== null);
+  const counts = { ...summary.counts, held: held.length ? held.reduce((a, b) => a + b) : "–" };
+  const always = ["held", "waking", "awake", "asleep"];
+  const made = ["trouble", ...always.slice(0, 2), "falling asleep", "awake", "observed", "dozing", "asleep"]
+    .filter((word) => counts[word] || always.includes(word));
+  for (const word of made) {
+    const { node, number } = tile(word);
+    const text = String(counts[word] || 0);
+    if (number.textContent && number.textContent !== text && !isCalm.matches) {
+      number.animate([{ transform: "scale(1.35)" }, { transform: "none" }], { duration: 400, easing: "ease-out" });
+    }
+    set(number, text);
+    node.classList.toggle("lit", ["held", "waking"].includes(word) && counts[word] > 0);
+  }
+  const nodesOf = made.map((word) => tile(word).node);
+  if (nodesOf.length !== $("counts").children.length || nodesOf.some((node, at) => node !== $("counts").children[at])) {
+    $("counts").replaceChildren(...nodesOf);
+  }
   const { cpu, memory, ownCpu, ownMemory, uncounted } = summary.released;
   // A small cluster may release less than Elasti requests; then both figures stand for themselves.
   const isGain = cpu >= ownCpu && memory >= ownMemory;
   const own = ownCpu === null ? ""
-    : isGain ? `; net of Elasti itself: ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`
-    : `; Elasti itself requests ${cores(ownCpu)}, ${gib(ownMemory)}`;
-  const rest = uncounted ? `; not counted: ${uncounted} without requests` : "";
-  $("released").replaceChildren("Released now ", element("b", { text: `${cores(cpu)}, ${gib(memory)}` }), own + rest);
+    : isGain ? `net of Elasti itself: ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`
+    : `Elasti itself requests ${cores(ownCpu)}, ${gib(ownMemory)}`;
+  const rest = uncounted ? `not counted: ${uncounted} without requests` : "";
+  $("released").replaceChildren(element("b", { text: `${cores(cpu)}, ${gib(memory)}` }),
+    element("span", { text: ["released now", own, rest].filter(Boolean).join("; ") }));
   $("released").title = "What the sleeping targets would request with their minimum replicas";
   document.title = summary.counts.trouble ? `(${summary.counts.trouble}) Elasti` : "Elasti";
+  showPressed();
 }
 
-function showTrouble() {
-  const bad = keys.map((key) => rows.get(key)).filter((row) => row.trouble);
-  const box = $("trouble");
-  box.hidden = !bad.length;
-  const shown = JSON.stringify(bad.map((row) => [row.key, row.trouble]));
-  if (box.dataset.shown === shown) return;
-  box.dataset.shown = shown;
-  box.replaceChildren(
-    element("h2", { text: `${bad.length} in trouble` }),
-    element("ul", {}, ...bad.map((row) => element("li", {},
-      element("button", { text: row.key, onclick: () => { location.hash = `/${row.key}`; } }),
-      element("span", { text: row.trouble })))));
+function showPressed() {
+  for (const [word, { node }] of tiles) node.setAttribute("aria-pressed", String($("filter").value === word));
 }
 
 function refilter() {
-  for (const [key, made] of nodes) made.node.hidden = !matches(rows.get(key));
-  showEmpty();
+  wanted = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  rearrange();
+  showPressed();
 }
 
 function banner(text) {
@@ -191,12 +298,12 @@ function banner(text) {
 // What comes
 
 function take(message) {
-  if (message.all) replaceAll(message.rows);
-  else for (const row of message.rows) put(row);
-  for (const key of message.gone) drop(key);
+  if (message.all) { rows.clear(); nodes.clear(); }
+  for (const row of message.rows) put(row);
+  for (const key of message.gone) { rows.delete(key); nodes.delete(key); }
+  arrange(message.all);
+  if (message.all) select(selected);
   showSummary(message.summary);
-  showTrouble();
-  showEmpty();
   banner(message.problem);
   if (opened && (message.rows.some((row) => row.key === opened) || message.gone.includes(opened))) open(opened);
   if (!document.body.dataset.ready) {
@@ -271,6 +378,17 @@ function table(heads, lines) {
     element("tbody", {}, ...lines.map((line) => element("tr", {}, ...line.map((text) => element("td", { text }))))));
 }
 
+const unfolded = new Set();
+
+// What was unfolded stays so while the pane is written again.
+function fold(title, ...children) {
+  const name = title.split(" ")[0];
+  const made = element("details", { ontoggle: () => { if (made.open) unfolded.add(name); else unfolded.delete(name); } },
+    element("summary", { text: title }), ...children);
+  made.open = unfolded.has(name);
+  return made;
+}
+
 function shown(trigger) {
   if (trigger.lastError) return `failing: ${trigger.lastError}`;
   const threshold = trigger.threshold || "?";
@@ -322,12 +440,11 @@ function detail(key, found) {
       ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + shown(one)]),
       ["Released", row.released ? `${cores(row.released.cpu)}, ${gib(row.released.memory)} now` : row.counted ? "" : "not counted: its pods have no requests"],
     ]),
-    element("h3", { text: "Conditions" }),
-    table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.lastTransitionTime), c.reason, c.message || ""])),
+    fold(`Conditions (${found.conditions.length})`, table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.lastTransitionTime), c.reason, c.message || ""]))),
     element("h3", { text: "Events" }),
     events.length ? table(["Ago", "Reason", "Message"], events.map(([time, e]) => [ago(time), e.reason, e.message]))
       : element("p", { class: "place", text: found.eventsWhy || "None. A cluster keeps events for about an hour." }),
-    element("h3", { text: "YAML" }), element("pre", { text: found.yaml, tabindex: "0" }),
+    fold("YAML", element("pre", { text: found.yaml, tabindex: "0" })),
   ];
 }
 
@@ -370,15 +487,14 @@ function route() {
 function select(key) {
   nodes.get(selected)?.node.classList.remove("selected");
   selected = key;
+  if (keys.indexOf(key) >= limit) { limit = keys.indexOf(key) + STEP; arrange(); }
   const made = nodes.get(key);
   made?.node.classList.add("selected");
   made?.node.scrollIntoView({ block: "nearest" });
 }
 
 function move(step) {
-  const shown = keys.filter((key) => !nodes.get(key).node.hidden);
-  const at = shown.indexOf(selected);
-  const next = shown[Math.min(Math.max(at + step, 0), shown.length - 1)];
+  const next = keys[Math.min(Math.max(keys.indexOf(selected) + step, 0), keys.length - 1)];
   if (next) { select(next); if (opened) location.hash = `/${next}`; }
 }
 
@@ -392,6 +508,7 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "Enter" && typing) { $("filter").blur(); move(0); }
   else if (typing || event.target.closest("button, a, input")) return;
   else if (event.key === "/") $("filter").focus();
+  else if (event.key === "g") toggleGroups();
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
   else if (event.key === "Enter" && selected) location.hash = `/${selected}`;
@@ -399,7 +516,13 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 $("filter").addEventListener("input", refilter);
+$("group").addEventListener("click", toggleGroups);
+for (const head of document.querySelectorAll("th[data-by]")) head.querySelector("button").addEventListener("click", () => sortBy(head));
+new IntersectionObserver(([end]) => { if (end.isIntersecting) { limit += STEP; arrange(); } }, { rootMargin: "1500px" }).observe($("more"));
+// The headings stay below the page's head, however high its lines wrap.
+const top = document.querySelector("header");
+new ResizeObserver(() => document.documentElement.style.setProperty("--head", `${top.offsetHeight}px`)).observe(top);
 window.addEventListener("hashchange", route);
-setInterval(() => { for (const [key, made] of nodes) if (!made.node.hidden) fill(made, rows.get(key)); }, 10000);
+setInterval(() => { for (const [key, made] of nodes) if (made.node.isConnected) fill(made, rows.get(key)); }, 10000);
 listen();
 route();
