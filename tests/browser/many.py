@@ -47,7 +47,9 @@ async def serving(page: Page, services: dict[str, JsonObject]) -> AsyncIterator[
     for key, status in services.items():
         feed.put(key, status)
     feed.hold()
-    server = DashboardServer(FakeClient(), feed, elasti_namespace="elasti", place="demo, all namespaces")
+    server = DashboardServer(
+        FakeClient(), feed, elasti_namespace="elasti", place="demo, all namespaces"
+    )
     await server.open()
     try:
         await page.goto(server.url)

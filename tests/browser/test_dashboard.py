@@ -551,4 +551,6 @@ async def test_five_thousand_are_painted_sorted_and_updated_in_time(page: Page, 
         for _ in range(3):
             count = await page.locator("#rows tr").count()
             await page.evaluate("scrollTo(0, document.body.scrollHeight)")
-            await page.wait_for_function("n => document.querySelectorAll('#rows tr').length > n", arg=count)
+            await page.wait_for_function(
+                "n => document.querySelectorAll('#rows tr').length > n", arg=count
+            )

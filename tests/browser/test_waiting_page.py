@@ -57,7 +57,8 @@ async def test_a_slow_wake_shows_its_stages_and_then_the_app(beds: Bed, page: Pa
     await shot(page, "placing")
     await sleeper.place()
     await until_stage(page, "Starting")
-    await shot(page, "starting")
+    await page.set_viewport_size({"width": 640, "height": 360})
+    await shot(page, "waiting-page")
     assert sleeper.app.requests == []
     activity = await sleeper.resolver.activity(sleeper.name)
     assert activity["open"] == activity["held"] == 1, "the open page is in use"
