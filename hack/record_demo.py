@@ -93,7 +93,7 @@ def frames(written: list[tuple[float, str]]) -> list[Frame]:
 def paced(played: list[Frame]) -> list[Frame]:
     """Shorten pauses, and join frames that are too short to be seen."""
     kept: list[Frame] = []
-    clock = before = 0.0
+    clock, before = 0.0, played[0].at
     for frame in played:
         clock += min(frame.at - before, LONGEST_PAUSE)
         before = frame.at
@@ -123,19 +123,19 @@ def drawn(shown: list[Frame]) -> str:
         groups.append(
             f'<g class="f{" last" if is_last else ""}" id="f{number}">{"".join(uses)}</g>'
         )
-        before = "" if begin == 0 else "0%,"
-        after = "" if is_last else f"{end:.2f}%,100%{{visibility:hidden}}"
-        hidden = f"{before}{max(begin - 0.001, 0):.3f}%{{visibility:hidden}}" if before else ""
+        # Steps keep a value until the next keyframe.
+        hidden = "" if number == 0 else "0%{opacity:0}"
+        after = "" if is_last else f"{end:.2f}%,100%{{opacity:0}}"
         rules.append(
-            f"@keyframes k{number}{{{hidden}{begin:.2f}%{{visibility:visible}}{after}}}"
+            f"@keyframes k{number}{{{hidden}{begin:.2f}%{{opacity:1}}{after}}}"
             f"#f{number}{{animation-name:k{number}}}"
         )
     spans = "".join(f'<text id="{name}">{_spans(line)}</text>' for line, name in texts.items())
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}"'
         f' height="{height}" role="img" aria-label="A terminal that runs elasti demo: two apps fall asleep,'
-        f' twenty requests wake them, and none is lost"><style>{STYLE}.f{{visibility:hidden;'
-        f"animation:{whole:.1f}s step-end 1 forwards}}.last{{visibility:visible}}"
+        f' twenty requests wake them, and none is lost"><style>{STYLE}.f{{opacity:0;'
+        f"animation:{whole:.1f}s step-end 1 forwards}}.last{{opacity:1}}"
         f"@media(prefers-reduced-motion:reduce){{.f{{animation:none}}}}{''.join(rules)}</style>"
         f'<rect width="100%" height="100%" rx="10" fill="#171b23"/>'
         f'<circle cx="20" cy="16" r="5" fill="#5b3fd6"/><text x="34" y="20" class="d">elasti demo</text>'
