@@ -176,6 +176,8 @@ async def test_apply_owns_fields_and_names_who_else_does(client: Client) -> None
     with pytest.raises(ApplyConflict) as caught:
         await client.apply(config_map(z="2"), manager="two", namespace="default")
     assert caught.value.fields == {"hand": (".data.z",)}
+    with pytest.raises(ApplyConflict, match='conflict with "hand" using v1'):
+        await client.apply(config_map(z="2"), manager="hand", namespace="default")
 
 
 async def test_apply_says_what_it_lacks(client: Client) -> None:

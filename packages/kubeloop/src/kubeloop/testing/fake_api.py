@@ -288,6 +288,9 @@ class FakeApi:
     def _patch(self, request: Request, place: Place, body: Any) -> JsonObject:
         if request.content_type == APPLY:
             return self._apply(request, place, body)
+        if "force" in dict(request.query):
+            forbidden = "force: Forbidden: may not be specified for non-apply patch"
+            raise api_error(422, "Invalid", f"PatchOptions.meta.k8s.io is invalid: {forbidden}")
         before = self._get(place)
         part = _part(before, place.subresource)
         match request.content_type:
@@ -304,9 +307,12 @@ class FakeApi:
     def _apply(self, request: Request, place: Place, content: JsonObject) -> JsonObject:
         query = dict(request.query)
         manager = query.get("fieldManager", "")
+        if not (content.get("apiVersion") and content.get("kind")):
+            raise api_error(400, "BadRequest", "an apply must name apiVersion and kind")
         before = self.source(place.info.gvr).objects.get(make_key(place.namespace, place.name))
         if before is None:
-            before = answer = self._create(request, place, content)
+            metadata = content["metadata"] | {"resourceVersion": ""}
+            before = answer = self._create(request, place, content | {"metadata": metadata})
         else:
             if place.subresource == "scale":
                 # Of a Scale, only the replicas are the object's, in the object's own kind.
@@ -359,7 +365,9 @@ class FakeApi:
             return _part(obj, place.subresource)
         stored = self.source(place.info.gvr).put(_served(place.info.gvr, obj))
         if request.content_type != APPLY:
-            self._ownership.changed(before, stored, manager=query.get("fieldManager", "unknown"))
+            manager = query.get("fieldManager", "unknown")
+            owner = f'"{manager}" using {place.info.gvr.api_version}'
+            self._ownership.changed(before, stored, owner=owner)
         self._wrote(place.info.gvr, stored)
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):

@@ -14,9 +14,9 @@ and controllers run on it unchanged. Kinds of your own are served once it has th
 
 What it does not do, and an API server does: validate, default, admit or authorise; run controllers
 (nothing owned is collected, no Deployment makes pods); check that a namespace exists; merge lists by
-their keys in an apply; strategic merge patches; several versions of a kind; logs, commands and ports
-of containers, which are a `NotImplementedError`. What depends on these is tested against devkube,
-which is a server.
+their keys in an apply; show `managedFields`; strategic merge patches; several versions of a kind;
+logs, commands and ports of containers, which are a `NotImplementedError`. What depends on these is
+tested against devkube, which is a server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Ownership is that of server-side apply with one simplification: a list is one field, whatever its
 kind says about merging it. A field belongs to the managers that applied it, or to the last one that
-changed it otherwise.
+changed it otherwise; a manager that does both is two owners, as on a server. Owners are named as in
+a Conflict: `"name"`, or `"name" using v1`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Ownership:
         self, before: JsonObject, content: JsonObject, *, manager: str, force: bool
     ) -> JsonObject:
         """Return what an apply makes of an object. Raises the Conflict with other managers."""
+        manager = f'"{manager}"'
         conflicts = self._conflicts(before, content, manager)
         if conflicts and not force:
             raise _conflict(conflicts)
@@ -42,19 +44,19 @@ class Ownership:
 
     def claim(self, before: JsonObject, content: JsonObject, *, manager: str) -> None:
         """Record an apply that was stored; what it took from others is theirs no longer."""
-        owned = self._of(before)
+        owned, manager = self._of(before), f'"{manager}"'
         for other, path in self._conflicts(before, content, manager):
             owned[other].discard(path)
         owned[manager] = set(_leaves(content))
 
-    def changed(self, before: JsonObject | None, after: JsonObject, *, manager: str) -> None:
+    def changed(self, before: JsonObject | None, after: JsonObject, *, owner: str) -> None:
         """Record a write other than an apply."""
         old, new = _leaves(before or {}), _leaves(after)
         changed = {path for path, value in new.items() if not same_json(old.get(path), value)}
         owned = self._of(after)
         for paths in owned.values():
             paths.difference_update(changed, old.keys() - new.keys())
-        owned.setdefault(manager, set()).update(changed)
+        owned.setdefault(owner, set()).update(changed)
 
     def _of(self, obj: JsonObject) -> dict[str, set[Path]]:
         return self._owned.setdefault(obj["metadata"]["uid"], {})
@@ -96,14 +98,20 @@ def _without(obj: JsonObject, path: Path) -> JsonObject:
 
 
 def _conflict(conflicts: list[tuple[str, Path]]) -> Exception:
-    fields = [(manager, "." + ".".join(path)) for manager, path in conflicts]
-    listed = ", ".join(f'conflict with "{manager}": {field}' for manager, field in fields)
+    """Return the error of a server, which names each owner once."""
+    fields: dict[str, list[str]] = {}
+    for manager, path in conflicts:
+        fields.setdefault(manager, []).append("." + ".".join(path))
     causes = tuple(
-        StatusCause("FieldManagerConflict", f'conflict with "{manager}"', field)
-        for manager, field in fields
+        StatusCause("FieldManagerConflict", f"conflict with {manager}", field)
+        for manager, owned in fields.items()
+        for field in owned
     )
-    count = f"{len(fields)} conflict{'s' if len(fields) > 1 else ''}"
-    return api_error(409, "Conflict", f"Apply failed with {count}: {listed}", causes=causes)
+    text = f"1 conflict: {causes[0].message}: {causes[0].field}"
+    if len(causes) > 1:
+        listed = ("\n- ".join([f"conflicts with {one}:", *fields[one]]) for one in fields)
+        text = f"{len(causes)} conflicts: " + "\n".join(listed)
+    return api_error(409, "Conflict", f"Apply failed with {text}", causes=causes)
 
 
 def apply_json_patch(document: Any, operations: list[JsonObject]) -> Any:
