@@ -45,6 +45,7 @@ from elasti.cli.describe.model import (
 from elasti.cli.describe.text import as_text
 from elasti.dashboard.live import trigger_values
 from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.patches import MergePatch
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
 FINE = (
@@ -393,18 +394,39 @@ def test_everything_about_one_that_sleeps(environment: CommandEnvironment):
     assert {piece["of"] for piece in found["slices"]} == {"pods", "resolver"}
 
 
+def test_the_tree_of_what_it_needs_has_the_state_of_each(environment: CommandEnvironment):
+    rig = environment.rig
+    environment.call(rig.web(0, "tree-db"))
+    environment.call(rig.web(0, "tree-api", dependsOn=[{"name": "tree-db"}]))
+    needs = [{"name": "tree-api"}, {"name": "tree-gone"}]
+    environment.call(rig.web(0, "tree", dependsOn=needs))
+    for name in ("tree-db", "tree-api", "tree"):
+        environment.call(rig.becomes("Proxy", name))
+    environment.call(rig.elastiservices.patch("tree-db", MergePatch({"spec": {"suspend": True}})))
+    environment.call(rig.tells("MaySleep", "Suspended", "tree-db"))
+    assert (
+        "Depends on:     tree-api: asleep\n"
+        "                  tree-db: awake\n"
+        "                tree-gone: ignored\n"
+    ) in environment.ok("describe", "tree")
+    found = json.loads(environment.ok("describe", "tree", "-o", "json"))
+    assert found["dependencies"] == ["tree-api: asleep", "  tree-db: awake", "tree-gone: ignored"]
+
+
 def test_unreadable_parts_are_left_out_with_the_reason(environment: CommandEnvironment):
-    environment.call(environment.rig.web(0, "half-told"))
+    environment.call(environment.rig.web(0, "half-told", dependsOn=[{"name": "other"}]))
     environment.call(environment.rig.becomes("Proxy", "half-told"))
     rule = {
         "apiGroups": ["elasti.truefoundry.com"],
         "resources": ["elastiservices"],
         "verbs": ["get"],
     }
-    text = environment.ok("describe", "half-told", kubeconfig=environment.user("only-gets", rule))
+    only_gets = environment.user("only-gets", rule)
+    text = environment.ok("describe", "half-told", kubeconfig=only_gets)
     assert "State:          asleep" in text
     assert "Events:\n  unknown: events is forbidden" in text
     assert "Services:\n  unknown: services" in text
+    assert "Depends on:     unknown: elastiservices" in text
 
 
 def test_a_missing_target_is_what_the_advice_begins_with(environment: CommandEnvironment):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,12 +15,15 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from elasti.api.crd import custom_resource_definition
+from elasti.api.names import ELASTISERVICES
 from elasti.api.types import ElastiService
 from elasti.dashboard.feed import Feed
 from elasti.dashboard.live import HeldCounts
 from elasti.dashboard.server import MOST_STREAMS, DashboardServer, _sensible
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.objects.meta import JsonObject
+from kubeloop.testing.fake_client import FakeClient as ServingClient
 from tests.waiting import eventually
 
 ES: JsonObject = {
@@ -129,8 +133,8 @@ class Visitor:
 
 
 @contextlib.asynccontextmanager
-async def visiting(*may: str) -> AsyncIterator[Visitor]:
-    client: Any = FakeClient(*may)
+async def visiting(*may: str, client: Any = None) -> AsyncIterator[Visitor]:
+    client = client or FakeClient(*may)
     server = DashboardServer(client, FakeFeed(), elasti_namespace="elasti", place="<b>here")
     await server.open()
     jar = aiohttp.CookieJar(unsafe=True)
@@ -361,6 +365,35 @@ async def test_buttons_are_those_that_the_user_may_press(may: tuple[str, ...], a
             status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf)
             assert status == 403
             assert "not you" in text
+
+
+def part(name: str, state: str, *depends_on: str) -> JsonObject:
+    refs = [{"name": one} for one in depends_on]
+    return {
+        "apiVersion": "elasti.truefoundry.com/v1alpha1",
+        "kind": "ElastiService",
+        "metadata": {"name": name},
+        "spec": ES["spec"] | {"service": name, "dependsOn": refs},
+        "status": {"state": state},
+    }
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+async def test_the_tree_of_what_it_needs_has_the_state_of_each(may_list: bool):
+    parts = [
+        part("web", "Proxy", "api", "gone"),
+        part("api", "Proxy", "db"),
+        part("db", "Serve"),
+    ]
+    client = ServingClient(custom_resource_definition(), *parts, namespace="shop")
+    async with visiting(client=client) as visitor:
+        await visitor.enter()
+        if not may_list:
+            client.source(ELASTISERVICES).fail_lists(Forbidden(Status(code=403)))
+        status, text, _ = await visitor.get("/api/services/shop/web")
+        assert status == 200
+        tree = ["api: asleep", "  db: awake", "gone: ignored"]
+        assert json.loads(text)["dependencies"] == (tree if may_list else [])
 
 
 async def test_a_page_that_was_closed_is_noticed(visitor: Visitor, monkeypatch: pytest.MonkeyPatch):

@@ -50,9 +50,9 @@ async def describe(
         es = await ElastiServices(client, namespace or client.namespace).get(name)
         found = await _around(client, es, elasti_namespace)
         if es.spec.depends_on:
-            others = await ElastiServices(client, es.metadata.namespace).all()
-            tree = dependency_tree(es, {one.metadata.name: one for one in others})
-            found = dataclasses.replace(found, dependencies=tuple(tree))
+            tree = await readable(_tree(client, es))
+            lines = (f"unknown: {tree.why}",) if isinstance(tree, Unreadable) else tuple(tree)
+            found = dataclasses.replace(found, dependencies=lines)
     return dataclasses.replace(found, advice=tuple(advice(found)))
 
 
@@ -104,6 +104,11 @@ async def target_summary(client: Client, es: ElastiService) -> TargetSummary:
         present=status.get("replicas", 0),
         selector=status.get("selector", ""),
     )
+
+
+async def _tree(client: Client, es: ElastiService) -> list[str]:
+    others = await ElastiServices(client, es.metadata.namespace).all()
+    return dependency_tree(es, {one.metadata.name: one for one in others})
 
 
 async def _pods(client: Client, es: ElastiService, selector: str) -> tuple[PodSummary, ...]:
