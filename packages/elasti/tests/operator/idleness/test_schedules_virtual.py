@@ -7,12 +7,14 @@ import datetime as dt
 import itertools
 
 import pytest
-from tests.operator.environment import Environment, FakeTrigger
+from tests.operator.apps import Apps
+from tests.operator.environment import NAMESPACE, Environment, FakeTrigger
 
 from elasti.api.schedules import changes, level_at
 from elasti.api.types import Schedule
 from kubeloop.objects.meta import JsonObject
 from kubeloop.testing.virtual_time import VirtualClock
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -92,6 +94,42 @@ async def test_a_change_is_made_when_it_is_due_and_not_a_round_later():
         condition = {one["type"]: one for one in env.status["conditions"]}["MaySleep"]
         assert condition["reason"] == "ScheduledAwake"
         assert env.status["awakeUntil"] == "2026-10-19T17:00:00Z"
+
+
+async def test_warm_targets_start_earlier_by_their_own_cold_starts_and_not_all_at_once():
+    eight = MONDAY + dt.timedelta(hours=8)
+    names = [f"web-{number}" for number in range(6)]
+    slow = names[-1]
+    clock = VirtualClock(eight - dt.timedelta(minutes=40))
+    env = Apps({name: [] for name in names}, {}, clock=clock, polling_interval=30.0)
+    office = {"name": "office", "keep": "Awake", "during": "Mon-Fri 08:00-19:00", "warmBy": True}
+    for name in names:
+        env.web(0, name=name, schedules=[office], cooldownPeriod=300)
+    at_eight = asyncio.get_running_loop().time() + (eight - clock.now()).total_seconds()
+    async with env.operator() as operator:
+        for cold_start in (90.0, 10.0):
+            env.starts = dict.fromkeys(names, cold_start) | {slow: 2 * cold_start}
+            await env.asleep()
+            for name in names:
+                await operator.waker.wake(NAMESPACE, name, "GET /")
+            for name in names:
+                await eventually(
+                    lambda one=name: env.state_of(one) == "Serve", timeout=400, every=0.5
+                )
+        await env.asleep()
+        env.starts = dict.fromkeys(names, 90.0) | {slow: 180.0}
+        await until(env, eight)
+        assert set(env.served) == set(names), "each is warm by then"
+        # The p95 of its cold starts: the slower of two, with what the operator takes; and its share of five minutes.
+        leads = {name: at_eight - env.scaled[name] for name in names}
+        for name in names:
+            assert env.starts[name] <= leads[name] < env.starts[name] + 300.0 + 5.0
+            assert env.status_of(name)["lastWake"]["cause"] == "Schedule"
+        others = sorted(leads[name] for name in names if name != slow)
+        assert others[-1] - others[0] > 100.0, others
+        assert all(later - one > 1.0 for one, later in itertools.pairwise(others)), others
+        await asyncio.sleep(120.0)
+        assert {env.state_of(name) for name in names} == {"Serve"}
 
 
 async def test_a_request_wakes_it_in_an_asleep_window_and_it_sleeps_a_cooldown_later():
