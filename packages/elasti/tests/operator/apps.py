@@ -15,22 +15,42 @@ from tests.waiting import eventually
 
 
 class Apps(Environment):
-    """Several apps, each with a pod that needs its time to start; notes when each was scaled up and served."""
+    """Several apps, each with a pod that needs its time to start; notes when each was scaled up, served and parked."""
 
     def __init__(
-        self, edges: Mapping[str, list[str]], starts: Mapping[str, float], **settings: Any
+        self,
+        edges: Mapping[str, list[str]],
+        starts: Mapping[str, float],
+        *,
+        replicas: int = 0,
+        **settings: Any,
     ) -> None:
-        self.edges, self.starts = edges, starts
+        self.edges, self.starts = dict(edges), starts
         self.slice_lag = 0.0
         self.running: set[str] = set()
         self.scaled: dict[str, float] = {}
+        self.parked: dict[str, float] = {}
         self.served: dict[str, float] = {}
         self.wrong: list[str] = []
         super().__init__(**settings)
         for name in edges:
             needed = any(name in named for named in edges.values())
             depends_on = [{"name": one} for one in edges[name]]
-            self.web(0, name=name, dependsOn=depends_on, triggers=[] if needed else [TRIGGER])
+            self.web(
+                replicas, name=name, dependsOn=depends_on, triggers=[] if needed else [TRIGGER]
+            )
+
+    def depend(self, name: str, *needed: str) -> None:
+        """Edit what an app depends on; an app that is not needed any longer gets a trigger."""
+        lost = set(self.edges[name]) - set(needed)
+        self.edges[name] = list(needed)
+        self._edit(name, dependsOn=[{"name": one} for one in needed])
+        for one in lost - {one for named in self.edges.values() for one in named}:
+            self._edit(one, triggers=[TRIGGER])
+
+    def _edit(self, name: str, **spec: Any) -> None:
+        found = self.get("elastiservices", name)
+        self.put("elastiservices", found | {"spec": found["spec"] | spec}, name)
 
     def up(self, name: str) -> bool:
         found = self.find("deployments", name)
@@ -53,6 +73,8 @@ class Apps(Environment):
             loop.call_later(self.starts.get(name, 1.0), self._started, name)
         elif not obj["spec"]["replicas"]:
             self.running.discard(name)
+            if name in self.scaled:
+                self.parked[name] = loop.time()
             self.scaled.pop(name, None)
             self.served.pop(name, None)
             needing = [one for one, named in self.edges.items() if name in named and self.up(one)]
