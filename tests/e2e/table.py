@@ -59,7 +59,7 @@ SCENARIOS = (
     Scenario(name="by-hand-exiting", trial=hands.scaled_to_zero_by_hand_and_exits_at_once),
     Scenario(name="deleted", trial=hands.deleted_at_zero),
     Scenario(name="parts", trial=parts.one_app),
-    Scenario(name="shared-database", trial=parts.forty_apps),
+    Scenario(name="shared-database", trial=parts.ten_of_forty_apps),
     # Before the hundred, each of which keeps a share of the resolvers' descriptors while it is there.
     Scenario(name="held", trial=crowds.thousands_held),
     Scenario(name="hundred", trial=crowds.hundred_services),

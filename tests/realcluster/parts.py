@@ -16,7 +16,7 @@ async def one_app(trial: NodeTrial) -> None:
     await parts.woken_together(trial, trial.new_app(image=SERVERS), await _postgresql(trial))
 
 
-async def forty_apps(trial: NodeTrial) -> None:
+async def ten_of_forty_apps(trial: NodeTrial) -> None:
     """Ten of forty apps on one PostgreSQL are woken at once; it sleeps after the last of them."""
     apps = [trial.new_app(f"app-{number:02}", image=SERVERS) for number in range(APPS)]
     await parts.share(trial, apps, await _postgresql(trial))

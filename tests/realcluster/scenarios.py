@@ -54,7 +54,7 @@ TOGETHER = (
     played("image-not-there", starting.image_not_there),
     played("app-rollout", workloads.app_rollout),
     played("parts", parts.one_app),
-    played("shared-database", parts.forty_apps),
+    played("shared-database", parts.ten_of_forty_apps),
 )
 ALONE = (
     played("rollout", programs.resolver_rollout),

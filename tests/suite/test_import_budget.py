@@ -1,8 +1,9 @@
-"""What operator and resolver load before they do anything: most of an idle program's memory."""
+"""What operator and resolver load before they do anything: most of an idle program's memory; and kubeloop's users."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,33 @@ def test_all_imports_together_stay_within_their_budget(program, loaded):
     # Newer Pythons allocate otherwise; this is the one that everyone develops with.
     if sys.version_info[:2] == (3, 11):
         assert sum(loaded["bytes"].values()) <= TOTALS[program]
+
+
+README = Path(__file__).parents[2] / "packages" / "kubeloop" / "README.md"
+MEASURED = """
+import time
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 1e6
+cpu, before = time.process_time(), rss()
+{line}
+print(time.process_time() - cpu, rss() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["import kubeloop", "from kubeloop import Client", "from kubeloop import Operator, run"]
+)
+def test_an_import_of_kubeloop_takes_what_its_readme_says(line):
+    row = re.search(rf"\| `{line}` \| ([\d.]+) (ms|s)(?: and (\d+) MB)?", README.read_text())
+    assert row is not None
+    seconds = float(row[1]) / (1000 if row[2] == "ms" else 1)
+    command = [sys.executable, "-c", MEASURED.format(line=line)]
+    runs = [
+        [float(figure) for figure in subprocess.check_output(command, text=True).split()]
+        for _ in range(3)
+    ]
+    # A loaded machine takes twice the CPU time; memory depends on the Python only.
+    assert min(cpu for cpu, _ in runs) < 2.5 * seconds
+    if row[3]:
+        assert min(memory for _, memory in runs) == pytest.approx(float(row[3]), rel=0.3)

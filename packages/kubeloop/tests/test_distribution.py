@@ -18,6 +18,7 @@ from devkube.testing import start_cluster
 
 PACKAGE = Path(__file__).parents[1]
 REPOSITORY = PACKAGE.parents[1]
+README = PACKAGE / "README.md"
 # Pages with programs; those of the tutorial are pieces of an example.
 PAGES = (
     "packages/*/README.md",
@@ -79,6 +80,23 @@ def test_it_has_exactly_two_direct_dependencies(python, tmp_path):
     always = (line for line in required if "extra ==" not in line)
     names = {re.split(r"[^\w-]", line)[0].lower() for line in always}
     assert names == {"msgspec", "pyyaml"}
+
+
+def test_the_sizes_are_those_of_the_readme(wheels, python, tmp_path):
+    row = re.search(r"a wheel of ([\d.]+) MB, pure Python; ([\d.]+) MB on disk", README.read_text())
+    assert row is not None
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(run(python, "-c", code, cwd=tmp_path).strip())
+    files = [
+        path
+        for name in ("kubeloop", "msgspec", "pyyaml", "yaml", "_yaml")
+        for top in (packages / name, *packages.glob(f"{name}-*.dist-info"))
+        for path in top.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    sizes = wheels["kubeloop"].stat().st_size, sum(path.stat().st_size for path in files)
+    stated = tuple(float(size) for size in row.groups())
+    assert tuple(size / 1e6 for size in sizes) == pytest.approx(stated, rel=0.15)
 
 
 def test_every_module_can_be_imported(python, tmp_path):

@@ -27,6 +27,7 @@ RESTS: JsonObject = {"triggers": [], "cooldownPeriod": COOLDOWN}
 _WORKERS = 2
 APPS = 40
 _WOKEN = 10
+"""As many as two cores start before the first of them gives up its database; all forty would be restarted for that."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ async def one_app(trial: Trial) -> None:
     await woken_together(trial, trial.new_app(), await _database(trial))
 
 
-async def forty_apps(trial: Trial) -> None:
+async def ten_of_forty_apps(trial: Trial) -> None:
     """Ten of forty apps on one database are woken at once; the database sleeps after the last of them."""
     names = [f"app-{number:02}" for number in range(APPS)]
     await share(trial, [trial.new_app(name) for name in names], await _database(trial))
