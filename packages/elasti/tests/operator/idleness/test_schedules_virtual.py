@@ -112,10 +112,9 @@ async def test_warm_targets_start_earlier_by_their_own_cold_starts_and_not_all_a
             await env.asleep()
             for name in names:
                 await operator.waker.wake(NAMESPACE, name, "GET /")
-            for name in names:
-                await eventually(
-                    lambda one=name: env.state_of(one) == "Serve", timeout=400, every=0.5
-                )
+            await eventually(
+                lambda: {env.state_of(name) for name in names} == {"Serve"}, timeout=400, every=0.5
+            )
         await env.asleep()
         env.starts = dict.fromkeys(names, 90.0) | {slow: 180.0}
         await until(env, eight)
