@@ -238,7 +238,16 @@ async def test_the_autoscaler_is_named_as_elasti_enable_does():
     assert spec(env)["autoscaler"] == {"type": "keda", "name": "shop-web"}
 
 
-def test_a_conflict_drops_the_field_or_the_whole_list():
-    body = {"spec": {"a": 1, "wake": {"page": {"mode": "Off"}}, "schedules": [{"name": "x"}]}}
-    fields = [".spec.wake.page.mode", '.spec.schedules[name="x"].keep', ".spec.absent.field"]
-    assert without(body, fields) == {"spec": {"a": 1, "wake": {"page": {}}}}
+def test_a_conflict_drops_the_field_or_a_list_without_names():
+    office = {"name": "x", "keep": "Free", "during": "Mon 08:00-09:00"}
+    lists = {"schedules": [office, {"name": "y"}], "triggers": [TRIGGER]}
+    body = {"spec": {"a": 1, "wake": {"page": {"mode": "Off"}}, **lists}}
+    fields = [
+        ".spec.wake.page.mode",
+        '.spec.schedules[name="x"].keep',
+        '.spec.schedules[name="z"].keep',
+        ".spec.triggers",
+        ".spec.absent.field",
+    ]
+    schedules = [{"name": "x", "during": "Mon 08:00-09:00"}, {"name": "y"}]
+    assert without(body, fields) == {"spec": {"a": 1, "wake": {"page": {}}, "schedules": schedules}}

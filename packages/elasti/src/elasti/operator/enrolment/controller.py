@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -55,6 +56,7 @@ _REFUSED_RETRY = 300.0
 _AUTOSCALERS_FRESH = 60.0
 _SLOW_START = 60.0
 _BY_LABEL = "label"
+_ENTRY = re.compile(r'name="([^"]*)"\]\.(\w+)')
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -213,25 +215,34 @@ class EnrolmentController:
         if found.existing is not None:
             # Not one that a person wrote in its place meanwhile.
             body["metadata"]["uid"] = found.existing.metadata.uid
-        elif await self._exists(service):
+        elif await self._live(service):
             return  # the cache will show it, and it comes again
         options: Any = {"namespace": namespace, "field_manager": ENROLMENT_FIELD_MANAGER}
         try:
+            try:
+                await self._objects.apply(body, **options)
+            except ApplyConflict as conflict:
+                fields = [field for owned in conflict.fields.values() for field in owned]
+                body = without(body, fields)
+                await self._objects.apply(body, **options)
+        except Invalid:
+            # A person's part of a schedule may be incomplete without ours, or contradict it: keep all as they are.
+            live = await self._live(service)
+            if not (live and live["spec"].get("schedules")):
+                raise
+            body["spec"]["schedules"] = live["spec"]["schedules"]
             await self._objects.apply(body, **options)
-        except ApplyConflict as conflict:
-            fields = [field for owned in conflict.fields.values() for field in owned]
-            await self._objects.apply(without(body, fields), **options)
         what = f"{found.workload}, template {found.template}, policy {body['spec']['policy']}"
         message = f"ElastiService {service.metadata.name}: {what}"
         self.reporter.enrolment(service, "Enrolled", message)
         self._reported.pop(_request(service), None)
 
-    async def _exists(self, service: Service) -> bool:
+    async def _live(self, service: Service) -> JsonObject | None:
+        meta = service.metadata
         try:
-            await self._objects.get(service.metadata.name, namespace=service.metadata.namespace)
+            return await self._objects.get(meta.name, namespace=meta.namespace)
         except NotFound:
-            return False
-        return True
+            return None
 
     async def _remove(self, service: Service, found: EnrolmentDecision) -> None:
         assert found.existing is not None
@@ -276,13 +287,17 @@ class EnrolmentController:
 
 
 def without(body: JsonObject, fields: Iterable[str]) -> JsonObject:
-    """Return an object without the fields that an apply met; of a list, all of it goes."""
+    """Return an object without the fields that an apply met; of a list without names, all of it goes."""
     left = copy.deepcopy(body)
     for field in fields:
-        *parents, last = field.partition("[")[0].strip(".").split(".")
+        path, _, entry = field.partition("[")
+        *parents, last = path.strip(".").split(".")
         place: Any = left
         for name in parents:
             place = place.get(name, {})
+        if found := _ENTRY.fullmatch(entry):
+            entries = {one["name"]: one for one in place.get(last, ())}
+            place, last = entries.get(found[1], {}), found[2]
         place.pop(last, None)
     return left
 
