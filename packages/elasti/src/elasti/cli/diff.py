@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -111,25 +111,15 @@ async def _show(
 
 
 async def _changes(client: Client, body: JsonObject) -> list[str]:
-    from elasti.api.names import ELASTISERVICES, ENROLMENT_FIELD_MANAGER
-    from elasti.operator.enrolment.controller import without
-    from kubeloop.client.errors import ApplyConflict
+    from elasti.api.names import ELASTISERVICES
+    from elasti.operator.enrolment.controller import apply_beside
 
     meta = body["metadata"]
     objects = client.resource(ELASTISERVICES)
     before = await objects.get(meta["name"], namespace=meta["namespace"])
     if scaled := before["spec"].get("autoscaler"):
         body["spec"]["autoscaler"] = scaled
-    options: Any = {
-        "namespace": meta["namespace"],
-        "field_manager": ENROLMENT_FIELD_MANAGER,
-        "dry_run": True,
-    }
-    try:
-        after = await objects.apply(body, **options)
-    except ApplyConflict as conflict:
-        fields = [field for owned in conflict.fields.values() for field in owned]
-        after = await objects.apply(without(body, fields), **options)
+    after = await apply_beside(objects, body, namespace=meta["namespace"], dry_run=True)
     old, new = _leaves(before["spec"]), _leaves(after["spec"])
     return [
         f"  {sign} {key}: {side[key]}"

@@ -7,6 +7,7 @@ force: a field that a person set stays theirs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import re
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.informer_manager import Scope
     from kubeloop.aio.clock import Clock
+    from kubeloop.client import Resource
     from kubeloop.client.client import Client
     from kubeloop.objects.core import Service
     from kubeloop.objects.meta import JsonObject
@@ -215,34 +217,20 @@ class EnrolmentController:
         if found.existing is not None:
             # Not one that a person wrote in its place meanwhile.
             body["metadata"]["uid"] = found.existing.metadata.uid
-        elif await self._live(service):
+        elif await self._exists(service):
             return  # the cache will show it, and it comes again
-        options: Any = {"namespace": namespace, "field_manager": ENROLMENT_FIELD_MANAGER}
-        try:
-            try:
-                await self._objects.apply(body, **options)
-            except ApplyConflict as conflict:
-                fields = [field for owned in conflict.fields.values() for field in owned]
-                body = without(body, fields)
-                await self._objects.apply(body, **options)
-        except Invalid:
-            # A person's part of a schedule may be incomplete without ours, or contradict it: keep all as they are.
-            live = await self._live(service)
-            if not (live and live["spec"].get("schedules")):
-                raise
-            body["spec"]["schedules"] = live["spec"]["schedules"]
-            await self._objects.apply(body, **options)
+        await apply_beside(self._objects, body, namespace=namespace)
         what = f"{found.workload}, template {found.template}, policy {body['spec']['policy']}"
         message = f"ElastiService {service.metadata.name}: {what}"
         self.reporter.enrolment(service, "Enrolled", message)
         self._reported.pop(_request(service), None)
 
-    async def _live(self, service: Service) -> JsonObject | None:
-        meta = service.metadata
+    async def _exists(self, service: Service) -> bool:
         try:
-            return await self._objects.get(meta.name, namespace=meta.namespace)
+            await self._objects.get(service.metadata.name, namespace=service.metadata.namespace)
         except NotFound:
-            return None
+            return False
+        return True
 
     async def _remove(self, service: Service, found: EnrolmentDecision) -> None:
         assert found.existing is not None
@@ -284,6 +272,27 @@ class EnrolmentController:
     async def _pace(self) -> None:
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(self._spacer.reserve(now) - now)
+
+
+async def apply_beside(
+    objects: Resource[JsonObject], body: JsonObject, **options: Any
+) -> JsonObject:
+    """Apply an enrolled object, except for what a person changed of it. Raises KubeError."""
+    options["field_manager"] = ENROLMENT_FIELD_MANAGER
+    try:
+        try:
+            return await objects.apply(body, **options)
+        except ApplyConflict as conflict:
+            body = without(body, [one for owned in conflict.fields.values() for one in owned])
+            return await objects.apply(body, **options)
+    except Invalid:
+        # A person's part of a schedule may contradict ours: leave the schedules as they are.
+        with contextlib.suppress(NotFound):
+            live = await objects.get(body["metadata"]["name"], namespace=options["namespace"])
+            if kept := live["spec"].get("schedules"):
+                body = {**body, "spec": {**body["spec"], "schedules": kept}}
+                return await objects.apply(body, **options)
+        raise
 
 
 def without(body: JsonObject, fields: Iterable[str]) -> JsonObject:
