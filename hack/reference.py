@@ -21,7 +21,12 @@ import msgspec
 import yaml
 
 from elasti.api import conditions
-from elasti.api.crd import custom_resource_definition, template_definition
+from elasti.api.crd import (
+    TEMPLATE_FIELDS,
+    TEMPLATE_WAKE_FIELDS,
+    custom_resource_definition,
+    template_definition,
+)
 from elasti.api.names import OPERATOR, RESOLVER
 from elasti.api.observed import REASONS, RECOMMENDED, VERDICTS
 from elasti.api.states import State
@@ -74,8 +79,12 @@ def fields() -> str:
     """Return every field of an ElastiService."""
     [version] = custom_resource_definition()["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]
-    # The keys of all triggers at once; they have tables of their own.
-    del schema["spec"]["properties"]["triggers"]["items"]["properties"]["metadata"]["properties"]
+    [version] = template_definition()["spec"]["versions"]
+    template = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for spec in (schema["spec"], template):
+        # The keys of all triggers at once; they have tables of their own.
+        del spec["properties"]["triggers"]["items"]["properties"]["metadata"]["properties"]
+    own = (*TEMPLATE_FIELDS, *(f"wake.{name}" for name in TEMPLATE_WAKE_FIELDS))
     head = ("field", "type", "default", "meaning")
     return page(
         "Fields of an ElastiService",
@@ -86,6 +95,10 @@ def fields() -> str:
         *(_trigger(trigger) for _, trigger in sorted(trigger_types().items())),
         "## status",
         table(head, _fields("", schema["status"])),
+        "## spec of an ElastiTemplate",
+        "It belongs to the cluster, and [enrolment](../howto/enrolment.md) uses it. Each field is that of an"
+        " ElastiService's spec.",
+        table(head, (row for row in _fields("", template) if row[0].strip("`") in own)),
     )
 
 

@@ -748,7 +748,7 @@ class ColdStartStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ObservedStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What sleep would have saved and cost; only with spec.policy: Observe, written once an hour at most."""
+    """What sleep would have saved and cost, with spec.policy: Observe; written for each new spec, then hourly at most."""
 
     since: Annotated[str, Meta(description="When observing began.")]
     observed_seconds: Annotated[

@@ -1,4 +1,4 @@
-"""Reports observed ElastiServices: their status, once an hour at most, and Events.
+"""Reports observed ElastiServices: their status, when it is due, and Events.
 
 Nothing else is written. The status says nothing that may change soon: no quiet triggers, no time of the next sleep.
 The next leader believes what it finds there, and would find it an hour old.
