@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from tests.cli.environment import CommandEnvironment
 from tests.controllers.support import deployment
 
+from elasti.api.names import ELASTISERVICES
 from elasti.api.observed import policy_patch
 from elasti.api.prices import Prices, Rates
 from elasti.api.types import (
@@ -25,6 +26,7 @@ from elasti.api.types import (
 from elasti.cli.exits import ExitCode
 from elasti.cli.main import main
 from elasti.cli.report_content import Report, observed_entry
+from kubeloop.client import Client
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.patches import MergePatch
 
@@ -106,6 +108,7 @@ def test_the_cost_is_that_of_the_recommended_ones():
         (["enable"], "or --observed"),
         (["enable", "deployment/web", "--observed"], "or --observed"),
         (["enable", "deployment/web", "--yes"], "need --observed"),
+        (["enable", "deployment/web", "-A"], "need --observed"),
     ],
 )
 def test_a_wrong_call_says_what_to_write(arguments: list[str], words: str):
@@ -148,3 +151,40 @@ def test_from_observe_to_enforce(environment: CommandEnvironment):
     assert {"spec": {name: spec[name] for name in ("policy", "suspend")}} == policy_patch(
         observe=False
     )
+
+
+async def _fleet_of_teams(client: Client) -> None:
+    """A namespace of team b without an operator, in which two are of team a: one by itself, one by its Service."""
+    space = {"metadata": {"name": "teams", "labels": {"team": "b"}}}
+    await client.resource("v1/namespaces").create(space)
+    objects = client.resource(ELASTISERVICES, namespace="teams")
+    services = client.resource("v1/services", namespace="teams")
+    team = {"labels": {"team": "a"}}
+    for name, own, of_service in (("own", team, {}), ("served", {}, team), ("plain", {}, {})):
+        ports = {"ports": [{"port": 80}]}
+        await services.create({"metadata": {"name": name, **of_service}, "spec": ports})
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        spec = {"service": name, "scaleTargetRef": target, **policy_patch(observe=True)["spec"]}
+        await objects.create({"metadata": {"name": name, **own}, "spec": spec})
+        observed = {"since": "2030-01-01T00:00:00Z", "verdict": "Recommended"}
+        patch = MergePatch({"status": {"observed": observed}})
+        await objects.subresource("status").patch(name, patch)
+
+
+def test_labels_of_the_service_and_the_namespace_count(environment: CommandEnvironment):
+    client = environment.rig.client
+    environment.call(_fleet_of_teams(client))
+    by_team = ("report", "--observe", "--by", "label:team", "-o", "csv")
+    for where in ((), ("-n", "teams")):
+        rows = csv.DictReader(io.StringIO(environment.ok(*by_team, *where)))
+        assert {row["team"]: row["services"] for row in rows} == {"a": "2", "b": "1"}
+    flip = ("enable", "--observed", "--yes", "-l", "team=a")
+    assert environment.run(*flip).exit_code == ExitCode.NOT_FOUND
+    said = environment.ok(*flip, "-A")
+    assert "teams/own may sleep\nteams/served may sleep\n" in said
+    assert "plain" not in said
+    objects = client.resource(ELASTISERVICES, namespace="teams")
+    served = environment.call(objects.get("served"))
+    assert served["spec"]["policy"] == "Enforce"
+    assert not served["metadata"].get("labels")
+    assert "plain may sleep" in environment.ok("enable", "--observed", "--yes", "-n", "teams")

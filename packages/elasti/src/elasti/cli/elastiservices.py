@@ -14,12 +14,17 @@ import contextlib
 import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES
 from elasti.api.types import ElastiService
 from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.rendering import echo
 from elasti.cli.running import is_not_installed, not_installed
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
+from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -36,6 +41,7 @@ class ElastiServices:
     """The ElastiServices of one namespace; of all namespaces if it is empty."""
 
     def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
         self.resource: Resource[ElastiService] = client.resource(
             ELASTISERVICES, ElastiService, namespace=namespace
         )
@@ -46,6 +52,37 @@ class ElastiServices:
         with definition_needed():
             found = [item async for item in self.resource.items(selector=selector)]
         return sorted(found, key=lambda es: (es.metadata.namespace, es.metadata.name))
+
+    async def labelled(self, selector: str = "") -> list[ElastiService]:
+        """Return all, or those that match, with labels of their Service and namespace where they have none.
+
+        Enrolled ones have no labels of their team. Raises Failure or KubeError.
+        """
+        places = await self._labels("v1/namespaces", "", self.namespace)
+        services = await self._labels("v1/services", self.namespace)
+        wanted, found = LabelSelector.parse(selector), []
+        for es in await self.all():
+            meta = es.metadata
+            place = places.get(("", meta.namespace), {})
+            labels = (
+                place | services.get((meta.namespace, es.spec.service), {}) | (meta.labels or {})
+            )
+            if wanted.matches(labels):
+                found.append(replace(es, metadata=replace(meta, labels=labels)))
+        return found
+
+    async def _labels(
+        self, resource: str, namespace: str, name: str = ""
+    ) -> dict[tuple[str, str], dict[str, str]]:
+        objects = self._client.resource(resource, PartialObjectMetadata)
+        only = f"metadata.name={name}" if name else ""
+        try:
+            found = objects.items(namespace=namespace, field_selector=only)
+            metas = [one.metadata async for one in found]
+        except Forbidden:
+            echo(f"You may not list {resource}, so their labels are not used.", err=True)
+            metas = []
+        return {(meta.namespace, meta.name): meta.labels or {} for meta in metas}
 
     async def get(self, name: str) -> ElastiService:
         """Return one. Raises Failure or KubeError."""

@@ -93,7 +93,10 @@ def _names(text: str) -> list[str]:
     "-l",
     "--selector",
     default="",
-    help="With --observed, those with these labels, such as team=shop.",
+    help="With --observed, those with these labels, such as team=shop, of their own or of their Service or namespace.",
+)
+@click.option(
+    "-A", "--all-namespaces", "everywhere", is_flag=True, help="With --observed, all namespaces."
 )
 @click.option("--yes", is_flag=True, help="With --observed, do not ask.")
 @click.option(
@@ -118,23 +121,24 @@ def command(*, workload: WorkloadRef | None, access: AccessOptions, **options: A
       elasti enable deployment/api -n shop --with db,worker --dry-run
       elasti enable deployment/web --dry-run > web.yaml
       elasti enable deployment/web --observe
-      elasti enable --observed -l team=shop
+      elasti enable --observed -A -l team=shop
     """
     from elasti.cli.enable_observed import enable_observed
     from elasti.cli.running import run_to_end
 
-    observed, selector, yes = (options.pop(name) for name in ("observed", "selector", "yes"))
+    names = ("observed", "selector", "yes", "everywhere")
+    observed, selector, yes, everywhere = (options.pop(name) for name in names)
     if (workload is not None) == observed:
         raise click.UsageError("give a workload such as deployment/web, or --observed")
     if observed:
-        where, dry_run = options["namespace"], options["dry_run"]
+        where, dry_run = "" if everywhere else options["namespace"], options["dry_run"]
         run_to_end(
             lambda: enable_observed(
                 access, namespace=where, selector=selector, yes=yes, dry_run=dry_run
             )
         )
-    elif selector or yes:
-        raise click.UsageError("-l and --yes need --observed")
+    elif selector or yes or everywhere:
+        raise click.UsageError("-l, -A and --yes need --observed")
     else:
         assert workload is not None
         run_to_end(lambda: _enable(workload, access, **options))

@@ -25,17 +25,18 @@ async def enable_observed(
     from kubeloop.objects.patches import MergePatch
 
     async with connected(access) as client:
-        where = namespace or client.namespace
+        where = client.namespace if namespace is None else namespace
         objects = ElastiServices(client, where)
-        observed = [es for es in await objects.all(selector) if es.spec.observes]
+        found = await (objects.labelled(selector) if selector else objects.all())
+        observed = [es for es in found if es.spec.observes]
         chosen = [es for es in observed if recommended(es)]
         rest = len(observed) - len(chosen)
         if not chosen:
             raise Failure(
                 ExitCode.NOT_FOUND,
-                f"no observed ElastiService of namespace {where} is recommended"
+                f"no observed ElastiService of {f'namespace {where}' if where else 'all namespaces'} is recommended"
                 f" ({counted(rest, 'other')} observed); nothing was changed",
-                remedy=f"See why: elasti report --observe -n {where}",
+                remedy=f"See why: elasti report --observe{f' -n {where}' if where else ''}",
             )
         entries = [observed_entry(es) for es in chosen]
         report = Report(entries=entries, now=dt.datetime.now(dt.UTC), observe=True)
@@ -48,5 +49,6 @@ async def enable_observed(
         if not yes and not click.confirm(f"Let {counted(len(chosen), 'target')} sleep?"):
             raise Failure(ExitCode.FAILED, "nothing was changed")
         for es in chosen:
-            await objects.patch(es.metadata.name, MergePatch(policy_patch(observe=False)))
-            echo(f"{es.metadata.name} may sleep")
+            own = ElastiServices(client, es.metadata.namespace)
+            await own.patch(es.metadata.name, MergePatch(policy_patch(observe=False)))
+            echo(f"{f'{es.metadata.namespace}/' if not where else ''}{es.metadata.name} may sleep")

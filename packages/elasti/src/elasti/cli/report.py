@@ -88,7 +88,7 @@ def _prices(path: str) -> Prices:
     "--by",
     metavar="KEY",
     type=_by,
-    help="A row for each namespace, or for each value of a label of ElastiServices: label:team.",
+    help="A row for each namespace, or for each value of a label: label:team. It is that of the ElastiService, else of its Service, else of its namespace.",
 )
 @click.option(
     "--prices",
@@ -152,7 +152,8 @@ async def _collect(
 
     now = dt.datetime.now(dt.UTC)
     async with connected(access) as client:
-        found = await ElastiServices(client, namespace or "").all()
+        objects = ElastiServices(client, namespace or "")
+        found = await (objects.labelled() if (by or "").startswith("label:") else objects.all())
         own = None if observe else await own_requests(client, elasti_namespace)
     if observe:
         found = [es for es in found if es.spec.observes]
