@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import msgspec
 import pytest
+from tests.resolver.proxy.fakes import FakeTransport
 from tests.resolver.services.service_rig import Asked, ServiceRig
 
 from elasti.api.types import IgnorePreset, IgnoreSpec, WakeSpec
+from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.proxy.upstream.interface import PortProtocol
 from elasti.resolver.services.ignored import IgnoredRequests, agent_lists, read_agents
 
 AGENTS = agent_lists()
@@ -24,6 +28,7 @@ EVERYDAY = [
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/141.0.0.0 Safari/537.36",
     "grpc-go/1.75.0",
 ]
+REQUEST = b"GET /health HTTP/1.1\r\nHost: web\r\nUser-Agent: %s\r\n%s\r\n\r\n"
 EXAMPLES = [
     pytest.param(preset, example, id=f"{preset}-{example[:40]}")
     for preset, agents in read_agents().items()
@@ -112,3 +117,31 @@ async def test_only_a_target_without_pods_ignores():
     assert rig.port.answer_locally(asked) is None
     await asyncio.sleep(0)
     assert rig.wakes == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("preset", list(IgnorePreset))
+async def test_a_day_of_every_preset_wakes_nothing(preset):
+    rig, path = ServiceRig(), DataPath()
+    # Without the timers that `start` adds: they would be most of the day.
+    path.now = asyncio.get_running_loop().time
+    ignore = IgnoreSpec(presets=(preset,))
+    rig.service.configure(wake=WakeSpec(ignore=ignore), responses=())
+    rig.service.publish(published=True)
+    client = FakeTransport(path.handler(rig.port, PortProtocol.HTTP)())
+    client.protocol.connection_made(client)
+    agents = itertools.cycle(one for known in read_agents()[preset] for one in known.examples)
+    for agent in itertools.islice(agents, 8640):
+        client.feed(REQUEST % (agent.encode(), b"Accept: */*"))
+        await asyncio.sleep(10)
+        assert b"X-Elasti-State: asleep" in client.written
+        client.written = b""
+    assert rig.service.ignored.counts == {preset: 8640}
+    assert (rig.wakes, rig.service.held, rig.service.last_arrival) == ([], 0, None)
+    # The cookie does not matter to load balancers, whose checks may have one.
+    agent = next(agents) if preset is not IgnorePreset.LOAD_BALANCERS else FIREFOX
+    client.feed(REQUEST % (agent.encode(), b"Cookie: session=1"))
+    await asyncio.sleep(1)
+    assert (len(rig.wakes), rig.service.held) == (1, 1)
+    client.lose()
+    await rig.service.aclose()
