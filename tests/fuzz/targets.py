@@ -9,6 +9,8 @@
 | h2 | the resolver, from a client, held and then released | the same bytes in other pieces; hpack, on what the pod was sent |
 | hpack | the resolver's reader of statuses | hpack |
 | watch | kubeloop's lines and events | json, and the same bytes in other pieces |
+| ignore | an expression of a rule, and an agent | for plain letters, `in`; with a cookie, nothing is ignored |
+| first_message | what a TCP connection begins with | the beginnings of the same bytes |
 | kubeconfig | kubeloop's kubeconfig | nothing: a ConfigError that names the file, or a configuration |
 
 The first byte of a case seeds how the rest is cut into pieces, so that a file holds all of a case.
@@ -37,9 +39,13 @@ from tests.resolver.proxy.request_readers import (
     read_by_httptools,
 )
 
+from elasti.api.types import IgnoreRule
+from elasti.resolver.proxy.first_message import PROXY_SIGNATURE, is_first_message
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlockAssembler
 from elasti.resolver.proxy.h2.header_fields import StatusReader
+from elasti.resolver.proxy.tcp import is_proxy_header
+from elasti.resolver.services.ignored import IgnoredRequests
 from kubeloop.client.config.kubeconfig import parse_kubeconfig
 from kubeloop.client.errors import ConfigError
 from kubeloop.client.wire.watch import LineSplitter
@@ -272,6 +278,45 @@ def kubeconfig(case: bytes) -> None:
     assert str(_KUBECONFIG) in message
 
 
+def ignore(case: bytes) -> None:
+    """Take an expression up to the first line feed, and an agent behind it."""
+    expression, _, agent = case[1:].decode("latin-1").partition("\n")
+    rule = IgnoreRule(user_agents=(expression,))
+    ignored = IgnoredRequests((), (rule,), agents={})
+    found = ignored.answer(_Asked(agent))
+    assert ignored.counts == ({"rules[0]": 1} if found else {})
+    assert ignored.answer(_Asked(agent, cookie=b"a=b")) is None
+    if not _LITERAL.fullmatch(expression):
+        return
+    assert (found is not None) == (expression in agent and 0 < len(agent) <= 1024)
+
+
+class _Asked:
+    """A request with an agent and few other fields."""
+
+    method, target, host = b"GET", b"/", b"web"
+
+    def __init__(self, agent: str, **fields: bytes) -> None:
+        self._fields = {"user-agent": agent.encode("latin-1"), **fields}
+
+    def field(self, name: bytes) -> bytes | None:
+        return self._fields.get(name.decode())
+
+
+_LITERAL = re.compile(r"[A-Za-z0-9 /_-]+")
+
+
+def first_message(case: bytes) -> None:
+    """What is known of a beginning stays true of all that begins so."""
+    data, known = case[1:], None
+    for size in range(min(len(data), 256) + 1):
+        if is_proxy_header(data[:size]) or PROXY_SIGNATURE.startswith(data[:size]):
+            continue  # connections wait for the rest of it
+        now = is_first_message(data[:size])
+        assert known is None or now is known, (data[:size], known, now)
+        known = now
+
+
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "http1": http1,
     "answer": answer,
@@ -279,5 +324,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "h2": h2_frames,
     "hpack": hpack_blocks,
     "watch": watch,
+    "ignore": ignore,
+    "first_message": first_message,
     "kubeconfig": kubeconfig,
 }

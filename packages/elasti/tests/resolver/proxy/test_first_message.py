@@ -31,6 +31,10 @@ def test_other_bytes_are_not_a_message(data):
     assert is_first_message(data) is False
 
 
+def test_a_proxy_header_may_come_in_pieces():
+    assert {is_first_message(b"PROXY "[:size]) for size in range(6)} == {None}
+
+
 @pytest.mark.parametrize(
     "header",
     [

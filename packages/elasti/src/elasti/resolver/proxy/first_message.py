@@ -10,7 +10,9 @@ import re
 
 # The first bytes of a PROXY header, version 2.
 PROXY_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+_PROXY_LINE = b"PROXY "
 _TLS_HANDSHAKE = b"\x16\x03"
+_BEGINNINGS = (_PROXY_LINE, _TLS_HANDSHAKE)
 # PostgreSQL: the length of the message, then a version of the protocol or a request's code.
 _POSTGRES_HEADER = 8
 _POSTGRES_LENGTHS = range(8, 10_001)
@@ -30,7 +32,7 @@ def is_first_message(data: bytes) -> bool | None:
         return None
     if data.startswith(_TLS_HANDSHAKE) or _REDIS.match(data):
         return True
-    if _TLS_HANDSHAKE.startswith(data) or _REDIS_BEGINNING.match(data):
+    if any(known.startswith(data) for known in _BEGINNINGS) or _REDIS_BEGINNING.match(data):
         return None
     if len(data) < _POSTGRES_HEADER:
         # The length's first two bytes are zero.
@@ -41,7 +43,7 @@ def is_first_message(data: bytes) -> bool | None:
 
 
 def _behind_proxy_header(data: bytes) -> bytes:
-    if data.startswith(b"PROXY "):
+    if data.startswith(_PROXY_LINE):
         return data.partition(b"\r\n")[2]
     if data.startswith(PROXY_SIGNATURE):
         return data[16 + int.from_bytes(data[14:16]) :]
