@@ -12,7 +12,12 @@ import pytest
 from tests.cli.environment import CommandEnvironment
 
 from elasti.api.conditions import WakeCause
-from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import (
+    ENROLLED_FROM_ANNOTATION,
+    ENROLLED_LABEL,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.api.types import (
     AutoscalerSpec,
     CapacityStatus,
@@ -21,6 +26,9 @@ from elasti.api.types import (
     ElastiService,
     ElastiServiceSpec,
     EnabledPeriod,
+    IgnorePreset,
+    IgnoreRule,
+    IgnoreSpec,
     LastWake,
     ResolverPort,
     ScaleTargetRef,
@@ -28,6 +36,7 @@ from elasti.api.types import (
     StatusCondition,
     TriggerStatus,
     UsageStatus,
+    WakeSpec,
 )
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.cli.describe.model import (
@@ -118,6 +127,23 @@ def with_conditions(*conditions: StatusCondition, **meta: Any) -> ElastiService:
 
 
 # What the operator has noted
+
+
+def test_what_does_not_wake_it_and_its_template_are_shown():
+    text = as_text(described())
+    assert "Ignores:        the installation's presets\n" in text
+    assert "TCP Connect\n" in text
+    assert "Enrolled:" not in text
+    rule = IgnoreRule(user_agents=("x",))
+    ignore = IgnoreSpec(presets=(IgnorePreset.PROBES, IgnorePreset.CRAWLERS), rules=(rule,))
+    es = with_conditions(
+        labels={ENROLLED_LABEL: "true"}, annotations={ENROLLED_FROM_ANNOTATION: "slow/0123"}
+    )
+    spec = msgspec.structs.replace(es.spec, wake=WakeSpec(ignore=ignore, tcp="Protocol"))
+    text = as_text(described(es=msgspec.structs.replace(es, spec=spec)))
+    assert "Ignores:        Probes, Crawlers, 1 own rule\n" in text
+    assert "TCP Protocol\n" in text
+    assert "Enrolled:       from ElastiTemplate slow\n" in text
 
 
 def test_wakes_sleep_and_triggers_are_shown():

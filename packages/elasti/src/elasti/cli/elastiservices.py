@@ -54,10 +54,7 @@ class ElastiServices:
         return sorted(found, key=lambda es: (es.metadata.namespace, es.metadata.name))
 
     async def labelled(self, selector: str = "") -> list[ElastiService]:
-        """Return all, or those that match, with labels of their Service and namespace where they have none.
-
-        Enrolled ones have no labels of their team. Raises Failure or KubeError.
-        """
+        """Return them with the labels of their Service and namespace beneath their own. Raises as `all` does."""
         places = await self._labels("v1/namespaces", "", self.namespace)
         services = await self._labels("v1/services", self.namespace)
         wanted, found = LabelSelector.parse(selector), []

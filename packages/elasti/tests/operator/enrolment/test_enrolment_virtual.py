@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -147,6 +148,48 @@ async def test_a_thousand_services_are_written_at_a_steady_pace():
         label_namespace(env)
         await eventually(lambda: not env.all("elastiservices"), timeout=200, every=1)
         assert len(client.writes) == 3000
+
+
+async def test_a_fleet_that_partly_sleeps_is_un_enrolled_awake_and_leaves_nothing():
+    env = enrolling(6, finalize_wait=30.0)
+    names = [f"web-{n}" for n in range(6)]
+    before = {one["metadata"]["name"]: one["spec"] for one in env.all("services")}
+    slices = len(env.all("endpointslices"))
+    label_namespace(env, "observe")
+    for name in names[:4]:
+        label(env, "enforce", name)
+
+    def awake() -> set[str]:
+        return {name for name in names if env.get("deployments", name)["spec"]["replicas"] == 1}
+
+    async with env.operator():
+        await eventually(lambda: awake() == set(names[4:]), timeout=900)
+        label_namespace(env)
+        for name in names:
+            label(env, "", name)
+        await eventually(lambda: not env.all("elastiservices"), timeout=900)
+        assert awake() == set(names)
+        await asyncio.sleep(300)
+        assert awake() == set(names)
+    assert {one["metadata"]["name"]: one["spec"] for one in env.all("services")} == before
+    assert len(env.all("endpointslices")) == slices
+
+
+async def test_what_is_enrolled_works_on_when_enrolment_is_disabled():
+    env = enrolling()
+    label(env, "enforce")
+    async with env.operator():
+        await env.becomes("Proxy")
+    env.settings = dataclasses.replace(env.settings, enrolment=False)
+    async with env.operator():
+        label(env)
+        await asyncio.sleep(600)
+        assert (env.state, env.replicas) == ("Proxy", 0)
+        await env.server.resource(f"{API_VERSION}/elastiservices", namespace=NAMESPACE).delete(
+            "web"
+        )
+        await eventually(lambda: env.es is None, timeout=300)
+        assert (env.replicas, env.published) == (1, False)
 
 
 async def test_an_enrolled_fleet_writes_status_once_an_hour():

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import (
+    ENROLLED_FROM_ANNOTATION,
+    ENROLLED_LABEL,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.api.observed import explained, quiet_share
 from elasti.api.schedules import outlook
 from elasti.api.states import NOT_READY, OBSERVED, DozeState, State, state_text
@@ -52,6 +57,11 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     ref = spec.scale_target_ref
     yield "Name", es.metadata.name
     yield "Namespace", es.metadata.namespace
+    if ENROLLED_LABEL in (es.metadata.labels or {}):
+        template = (
+            (es.metadata.annotations or {}).get(ENROLLED_FROM_ANNOTATION, "").partition("/")[0]
+        )
+        yield "Enrolled", f"from ElastiTemplate {template or 'unknown'}"
     yield "Service", spec.service
     replicas = (
         f"unknown: {found.target.why}"
@@ -161,7 +171,10 @@ def _wanted(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> Iterator[tu
         yield f"Keep {one.keep}", f"{one.name}: {when}{', warmed by then' if one.warm_by else ''}"
     wake = spec.wake
     limits = f"connections held for {wake.timeout_seconds} s at most, {wake.max_held} a resolver"
-    yield "Wake", f"to {spec.min_target_replicas}, {limits}, probe {wake.probe}"
+    yield "Wake", f"to {spec.min_target_replicas}, {limits}, probe {wake.probe}, TCP {wake.tcp}"
+    given, rules = wake.ignore.presets, wake.ignore.rules
+    presets = "the installation's presets" if given is None else ", ".join(given) or "no preset"
+    yield "Ignores", f"{presets}, {counted(len(rules), 'own rule')}" if rules else presets
 
 
 def _trigger(trigger: ScaleTrigger) -> str:

@@ -274,24 +274,22 @@ class EnrolmentController:
         await asyncio.sleep(self._spacer.reserve(now) - now)
 
 
-async def apply_beside(
-    objects: Resource[JsonObject], body: JsonObject, **options: Any
-) -> JsonObject:
+async def apply_beside(api: Resource[JsonObject], body: JsonObject, **options: Any) -> JsonObject:
     """Apply an enrolled object, except for what a person changed of it. Raises KubeError."""
     options["field_manager"] = ENROLMENT_FIELD_MANAGER
     try:
         try:
-            return await objects.apply(body, **options)
+            return await api.apply(body, **options)
         except ApplyConflict as conflict:
             body = without(body, [one for owned in conflict.fields.values() for one in owned])
-            return await objects.apply(body, **options)
+            return await api.apply(body, **options)
     except Invalid:
         # A person's part of a schedule may contradict ours: leave the schedules as they are.
         with contextlib.suppress(NotFound):
-            live = await objects.get(body["metadata"]["name"], namespace=options["namespace"])
+            live = await api.get(body["metadata"]["name"], namespace=options["namespace"])
             if kept := live["spec"].get("schedules"):
                 body = {**body, "spec": {**body["spec"], "schedules": kept}}
-                return await objects.apply(body, **options)
+                return await api.apply(body, **options)
         raise
 
 

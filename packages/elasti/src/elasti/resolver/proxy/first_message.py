@@ -10,9 +10,8 @@ import re
 
 # The first bytes of a PROXY header, version 2.
 PROXY_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-_PROXY_LINE = b"PROXY "
 _TLS_HANDSHAKE = b"\x16\x03"
-_BEGINNINGS = (_PROXY_LINE, _TLS_HANDSHAKE)
+_BEGINNINGS = (b"PROXY ", _TLS_HANDSHAKE)
 # PostgreSQL: the length of the message, then a version of the protocol or a request's code.
 _POSTGRES_HEADER = 8
 _POSTGRES_LENGTHS = range(8, 10_001)
@@ -43,7 +42,7 @@ def is_first_message(data: bytes) -> bool | None:
 
 
 def _behind_proxy_header(data: bytes) -> bytes:
-    if data.startswith(_PROXY_LINE):
+    if data.startswith(b"PROXY "):
         return data.partition(b"\r\n")[2]
     if data.startswith(PROXY_SIGNATURE):
         return data[16 + int.from_bytes(data[14:16]) :]
