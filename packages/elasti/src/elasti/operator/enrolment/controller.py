@@ -284,7 +284,7 @@ async def apply_beside(api: Resource[JsonObject], body: JsonObject, **options: A
             body = without(body, [one for owned in conflict.fields.values() for one in owned])
             return await api.apply(body, **options)
     except Invalid:
-        # A person's part of a schedule may contradict ours: leave the schedules as they are.
+        # A person's part of a schedule may contradict ours: change no schedule.
         with contextlib.suppress(NotFound):
             live = await api.get(body["metadata"]["name"], namespace=options["namespace"])
             if kept := live["spec"].get("schedules"):
