@@ -123,7 +123,7 @@ class Notifier:
 
     async def _send(self, http: HttpClient, event: bytes) -> bool:
         """Send one event, a few times if it must be; False if the receiver did not take it."""
-        delays, why = _BACKOFF.start(), ""
+        delays, reason = _BACKOFF.start(), ""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(delays.next_delay())
@@ -137,13 +137,13 @@ class Notifier:
                 ) as answer:
                     if answer.status in range(200, 300):
                         return True
-                    why = f"status {answer.status}"
+                    reason = f"status {answer.status}"
                     if answer.status < 500 and answer.status not in _RETRIED:
                         break
             except (OSError, FramingError, ValueError) as error:
-                why = type(error).__name__
+                reason = type(error).__name__
         # Without the URL, which may be a secret itself.
-        _log.warning("notification failed", why=why, attempts=attempt + 1)
+        _log.warning("notification failed", reason=reason, attempts=attempt + 1)
         return False
 
     def _signed(self, event: bytes) -> dict[str, str]:
