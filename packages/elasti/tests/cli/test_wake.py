@@ -15,6 +15,7 @@ import pytest
 from tests.cli.environment import CommandEnvironment
 
 from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.states import SleepOutcome
 from elasti.api.types import (
     DozeStatus,
     ElastiService,
@@ -90,11 +91,11 @@ def elastiservice(
 
 
 def asleep(request: str) -> SleepRequestStatus:
-    return SleepRequestStatus(request, "Asleep")
+    return SleepRequestStatus(request, SleepOutcome.ASLEEP)
 
 
 def refused(request: str) -> SleepRequestStatus:
-    return SleepRequestStatus(request, "Refused", "TrafficArrived", "a reason")
+    return SleepRequestStatus(request, SleepOutcome.REFUSED, "TrafficArrived", "a reason")
 
 
 @pytest.mark.parametrize(

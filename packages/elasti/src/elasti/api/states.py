@@ -39,6 +39,13 @@ class DozeState(enum.StrEnum):
     STUCK = "Stuck"
 
 
+class SleepOutcome(enum.StrEnum):
+    """How a request to sleep ended."""
+
+    ASLEEP = "Asleep"
+    REFUSED = "Refused"
+
+
 class StateText(NamedTuple):
     """A state of the hand-over for people: a word, and what it means."""
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 from elasti.api.conditions import TRIGGERS_HEALTHY, Reason, WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
 from elasti.api.names import PAGE_CONFIG_MAP
+from elasti.api.states import SleepOutcome
 from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata, trigger_types
 from kubeloop.crd import validations
 from kubeloop.objects.meta import ObjectMeta
@@ -639,9 +640,7 @@ class SleepRequestStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The outcome of the last request to sleep."""
 
     request: Annotated[str, Meta(description="The value of the annotation sleep-requested-at.")]
-    outcome: Annotated[
-        Literal["Asleep", "Refused"], Meta(description="Whether the target fell asleep.")
-    ]
+    outcome: Annotated[SleepOutcome, Meta(description="Whether the target fell asleep.")]
     reason: Annotated[str, Meta(description="Why it was refused, in one word.")] = ""
     message: Annotated[str, Meta(description="Why it was refused, in a sentence.")] = ""
 

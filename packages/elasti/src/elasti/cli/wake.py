@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
-from elasti.api.states import NOT_READY, State, state_text, state_word
+from elasti.api.states import NOT_READY, SleepOutcome, State, state_text, state_word
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import (
     choice_options,
@@ -251,7 +251,7 @@ def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:
     if noted is not None and (
         noted.request == asked or unix_seconds(noted.request) > unix_seconds(asked)
     ):
-        if noted.outcome == "Refused":
+        if noted.outcome is SleepOutcome.REFUSED:
             return RequestProgress(over=True, refused=noted.message or noted.reason)
         cause = f" ({wake.cause})" if wake is not None else ""
         rests = shown_state(es) in ("asleep", "dozing")

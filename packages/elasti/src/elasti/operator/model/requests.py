@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import NO_OBSTACLE, Obstacle, Reason, WakeCause
 from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.states import SleepOutcome
 from elasti.api.types import ElastiServiceStatus, SleepRequestStatus
 from kubeloop.objects.times import unix_seconds
 
@@ -170,13 +171,13 @@ class RequestState:
         """The target is at zero."""
         if self.sleep is not None and self.sleep.asleep_at is None:
             self.sleep = dataclasses.replace(self.sleep, asleep_at=now)
-            self.sleep_outcome = SleepRequestStatus(self.sleep_text, "Asleep")
+            self.sleep_outcome = SleepRequestStatus(self.sleep_text, SleepOutcome.ASLEEP)
 
     def end_sleep(self, refusal: Obstacle | None) -> None:
         """A request to sleep is over: carried out, or refused."""
         if self.sleep is not None and self.sleep.asleep_at is None and refusal is not None:
             self.sleep_outcome = SleepRequestStatus(
-                self.sleep_text, "Refused", refusal.reason, refusal.message
+                self.sleep_text, SleepOutcome.REFUSED, refusal.reason, refusal.message
             )
         self.sleep = None
 
@@ -187,5 +188,5 @@ def _new_request(text: str, status: ElastiServiceStatus, now: float) -> SleepReq
     if noted is None or noted.request != text:
         return SleepRequest(now)
     sleeps = status.asleep_since is not None or status.doze is not None
-    asleep = noted.outcome == "Asleep" and sleeps
+    asleep = noted.outcome is SleepOutcome.ASLEEP and sleeps
     return SleepRequest(now, asleep_at=now) if asleep else None
