@@ -216,7 +216,8 @@ def _no_namespace(obj: JsonObject) -> Failure:
 
 def _immutable(obj: JsonObject, error: Invalid) -> Failure:
     remedy = ""
-    if "immutable" in str(error):
+    # The one field of ours that the server takes from a creation only: a Deployment's selector.
+    if any(cause.field == "spec.selector" for cause in error.causes):
         meta = obj["metadata"]
         remedy = (
             "Another installer created it, and it cannot be taken over. Delete it without stopping its"
