@@ -376,6 +376,7 @@ class Leader:
                 executor=executor,
                 publisher=publisher,
                 dozer=dozer,
+                reporter=self.reporter,
             ),
             status_report=StatusReport(
                 writer=writer,

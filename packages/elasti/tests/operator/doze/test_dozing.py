@@ -761,6 +761,7 @@ async def test_a_deletion_that_gives_up_has_a_command_for_each_pod():
         env.delete("elastiservices")
         await eventually(lambda: env.es is None, timeout=300)
     assert all(f"kubectl patch pod web-{number} " in env.messages() for number in range(5))
+    assert env.reasons().count("DeletionWaits") == 1
 
 
 async def test_a_deletion_that_gives_up_takes_the_spare_with_it():

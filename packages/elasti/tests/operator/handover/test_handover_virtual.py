@@ -339,10 +339,33 @@ async def test_a_finalizer_waits_two_minutes_for_pods_and_no_longer(env, monkeyp
         await asyncio.sleep(115)
         assert env.es is not None
         assert env.replicas == 1
+        [waits] = [text for reason, text in env.recorder.told if reason == "DeletionWaits"]
+        assert "Deployment shop/web" in waits
         await asyncio.sleep(
             30
         )  # the rest, and until nodes know that the resolver is out of rotation
         assert env.es is None
+        assert env.reasons().count("DeletionWaits") == 1
+
+
+async def test_a_deletion_that_waits_ends_once_it_may_leave_the_target(env, monkeypatch):
+    env.web()
+    async with asleep(env):
+        monkeypatch.setattr(environment, "POD_START", 3600.0)
+        env.delete("elastiservices")
+        await eventually(lambda: "DeletionWaits" in env.reasons(), timeout=10.0, every=0.05)
+        assert env.es is not None
+        env.change("elastiservices", spec={"deletionPolicy": "Leave"})
+        await eventually(lambda: env.es is None, timeout=60.0, every=0.05)
+
+
+async def test_a_deletion_that_need_not_wait_has_no_event_about_it(env: Environment):
+    env.web()
+    async with env.operator():
+        await env.becomes("Serve")
+        env.delete("elastiservices")
+        await eventually(lambda: env.es is None, timeout=60.0, every=0.05)
+        assert "DeletionWaits" not in env.reasons()
 
 
 # Pods out of rotation before they are told to stop

@@ -214,6 +214,26 @@ async def test_a_worker_that_cannot_be_scaled_delays_nothing_and_is_tried_again(
 
 
 @pytest.mark.virtual_time
+async def test_a_deletion_names_the_worker_that_it_waits_for():
+    def refuse(write: Request, _done: bool) -> None:
+        if "worker" in write.path:
+            raise Forbidden(Status(code=403))
+
+    env = WithWorkers()
+    async with env.operator() as operator:
+        await env.asleep()
+        operator.client.on_write = refuse
+        env.delete("elastiservices")
+        await eventually(lambda: "DeletionWaits" in env.reasons(), timeout=60, every=0.1)
+        [waits] = [text for reason, text in env.recorder.told if reason == "DeletionWaits"]
+        assert "Deployment shop/worker" in waits
+        assert env.es is not None
+        operator.client.on_write = None
+        await eventually(lambda: env.es is None, timeout=200, every=0.5)
+        assert env.workers[0] == 3
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("behind", ["status", "spec"])
 async def test_a_new_leader_whose_watch_is_behind_keeps_the_record(behind: str):
     env = WithWorkers()

@@ -27,7 +27,7 @@ import structlog
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.api.states import State
 from elasti.operator.model.children import drain_patch, is_drained
-from elasti.operator.model.targets import wake_replicas
+from elasti.operator.model.targets import target_of, wake_replicas
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.model.facts import Facts
     from elasti.operator.model.state import ServiceState
+    from elasti.operator.report.events import EventReporter
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.caches import OperatorCaches
     from elasti.operator.watch.directory import Directory
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 
 _PAUSE = 0.5
+_LEAVE = "to delete it now, set spec.deletionPolicy: Leave"
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +74,7 @@ class Finalizer:
     executor: HandoverExecutor
     publisher: SlicePublisher
     dozer: Dozer
+    reporter: EventReporter
 
     def __post_init__(self) -> None:
         self._objects = self.client.resource(ELASTISERVICES)
@@ -94,9 +97,12 @@ class Finalizer:
             return None
         try:
             if state.doze.status is not None and not await self._requests_restored(facts, state):
-                return _PAUSE
-            owes = await self._owes_workers(facts, state)
-            pause = _PAUSE if owes else await self._end(facts, state)
+                until = "the pods have their CPU requests back"
+                return self._wait(facts, state, until, "then DozeNotRestored says what to run")
+            if await self._owes_workers(facts, state):
+                workers = ", ".join(str(one.target) for one in state.workers.owed)
+                return self._wait(facts, state, f"{workers} has been scaled up", _LEAVE)
+            pause = await self._end(facts, state)
         except KubeError as error:
             self.metrics.finalized(facts.request, error)
             raise
@@ -108,7 +114,7 @@ class Finalizer:
         if not facts.owned:
             return await self._let_go(facts)
         if await self._must_wait(facts, state):
-            return _PAUSE
+            return self._wait(facts, state, f"a pod of {target_of(facts.es)} is ready", _LEAVE)
         await self._resume_autoscalers(facts, state)
         if facts.drained:
             # The resolver may leave only after the pods are back.
@@ -122,6 +128,11 @@ class Finalizer:
             return pause
         await self._remove_private(facts)
         return await self._let_go(facts)
+
+    def _wait(self, facts: Facts, state: ServiceState, until: str, remedy: str) -> float:
+        wait = f"{until}, for at most {self.settings.finalize_wait:g} s; {remedy}"
+        self.reporter.deletion_waits(facts, state, wait)
+        return _PAUSE
 
     async def _owes_workers(self, facts: Facts, state: ServiceState) -> bool:
         """Wake what sleeps beside the target; False if that is done, not wanted, or took too long."""
@@ -153,9 +164,7 @@ class Finalizer:
         if not facts.slices and not facts.at_zero and not unread:
             return False
         if self._is_overdue(state):
-            _log.warning(
-                "no endpoint became ready before the finalizer's deadline", name=es.metadata.name
-            )
+            _log.warning("no endpoint became ready before the finalizer's deadline")
             return False
         asked = facts.target is not None and await self._wake(facts, state)
         if asked and (not facts.slices or facts.service is None):

@@ -9,6 +9,7 @@ import structlog
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.states import State
+from elasti.operator.model.findings import Finding
 from elasti.operator.report.audit import AuditAction, audit
 from kubeloop.objects.gvk import GroupVersionKind
 
@@ -115,6 +116,13 @@ class EventReporter:
             if finding not in state.handover.reported and finding.reason not in shown:
                 self.warning(facts.es, finding.reason, finding.message)
         state.handover.note_reported(frozenset(findings))
+
+    def deletion_waits(self, facts: Facts, state: ServiceState, message: str) -> None:
+        """A deletion waits until the target is awake; the message says what to do about it."""
+        wait = Finding("DeletionWaits", f"the deletion waits until {message}")
+        if facts.es.metadata.deletion_timestamp and wait not in state.handover.reported:
+            state.handover.note_reported(state.handover.reported | {wait})
+            self._normal(facts.es, "DeletionWaits", wait.message)
 
     def warning(self, es: ElastiService, reason: str, message: str) -> None:
         """Something is wrong; the caller says what, and what to do about it."""
