@@ -21,6 +21,7 @@ DOCS, STAGED, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "s
 KUBELOOP = ROOT / "packages" / "kubeloop" / "src" / "kubeloop"
 PAGES = {".md", ".svg", ".png", ".css"}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+GENERATED = re.compile(r"\A<!-- Generated .*? -->\n+")
 CODE = re.compile(r"`[^`\n]+`")
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?((?:https?:)?//[^\"> ]+)")
 
@@ -53,7 +54,8 @@ def inside(path: Path) -> str:
         text, place = link[1], str(goal.relative_to(ROOT))
         return text if text.strip("`") == place else f"{text} (`{place}`)"
 
-    text = LINK.sub(rewritten, path.read_text(encoding="utf-8"))
+    # Who edits the file must know how it is made; the site's readers need not.
+    text = LINK.sub(rewritten, GENERATED.sub("", path.read_text(encoding="utf-8")))
     # In a table GitHub wants a bar in code escaped, and Python-Markdown wants it as it is.
     return CODE.sub(lambda code: code[0].replace("\\|", "|"), text)
 

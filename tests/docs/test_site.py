@@ -75,6 +75,13 @@ def test_a_bar_in_code_of_a_table_is_shown_unchanged():
     assert "[table|wide|json|yaml|name]" in inside(ROOT / "docs" / "reference" / "cli.md")
 
 
+def test_how_a_page_is_made_is_not_on_the_site():
+    generated = [page for page in PAGES if "do not edit" in page.read_text()]
+    assert len(generated) > 4
+    assert [page.name for page in generated if "do not edit" in inside(page)] == []
+    assert inside(generated[0]).startswith("# ")
+
+
 ITEM = re.compile(r" *(- |\d+\. )")
 
 
