@@ -5,8 +5,8 @@
     python hack/dist.py version             write VERSION into elasti-operator and the chart
     python hack/dist.py tag TAG             print the package that a tag releases, and its version
 
-The product's version is in VERSION; that of each library in its `_version.py`. A tag is v0.2.0 for the
-product, and kubeloop-v0.2.0 for a library.
+The product's version is in VERSION; that of each library in its `_version.py`. A tag is v0.3.0 for the
+product, and kubeloop-v0.3.0 for a library.
 
 Times in archives are those of the last commit (SOURCE_DATE_EPOCH, unless it is set). The SBOM lists what
 the image has: elasti-operator, and what it needs, in the versions of requirements-dev.lock.
