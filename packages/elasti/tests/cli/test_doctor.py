@@ -117,11 +117,11 @@ def test_the_definition_is_ours_older_other_or_missing():
     schema = other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["description"] = "another"
     (warned,) = judge_definition(other)
-    assert (warned.level, "another schema" in warned.message) == (WARNING, True)
+    assert warned.level is WARNING
     del schema["properties"]["spec"]["properties"]["wake"]
     (older,) = judge_definition(other)
     assert older.level is PROBLEM
-    assert "drops spec.wake" in older.message
+    assert "spec.wake" in older.message
     assert "kubectl apply" in older.remedy
 
 
@@ -337,7 +337,7 @@ def test_the_implementation_of_services_is_reported():
 
     assert judge_proxies(named("kube-proxy")).level is OK
     assert "Cilium" in judge_proxies(named("cilium")).message
-    assert "neither" in judge_proxies([]).message
+    assert judge_proxies([]).level is judge_proxies(named("cilium")).level is HINT
 
 
 # On a cluster
@@ -397,7 +397,7 @@ def test_an_installation_is_found_healthy(environment: CommandEnvironment):
     ):
         assert topics[topic] == "ok", found
     text = environment.run("doctor", *arguments).stdout
-    assert "✓ leader: op-1 leads" in text
+    assert "op-1" in text
     assert f"all {__version__}" in text
 
 
@@ -462,7 +462,7 @@ def test_trouble_of_one_elastiservice_is_found(environment: CommandEnvironment):
     topic = f"ElastiService {environment.namespace}/sick"
     told = next(item for item in found["findings"] if item["topic"] == topic)
     assert (code, told["level"]) == (1, "problem")
-    assert "there is no Deployment sick" in told["message"]
+    assert "Deployment sick" in told["message"]
 
 
 def test_a_policy_that_keeps_the_resolver_out_is_found(environment: CommandEnvironment):

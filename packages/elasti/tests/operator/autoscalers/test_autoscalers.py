@@ -77,8 +77,7 @@ async def test_keda_that_does_not_pause_keeps_the_target_awake(
         async with rig.operator():
 
             async def told() -> bool:
-                events = await rig.cluster.list("events")
-                return any("did not report" in event["message"] for event in events)
+                return bool(await rig.events("FailedToScale"))
 
             await eventually(told)
             assert await rig.replicas() == 1

@@ -35,6 +35,7 @@ from elasti.operator import leader
 from elasti.operator.autoscalers.base import Autoscaler
 from elasti.operator.handover.ports import PortBook, PortOwner
 from elasti.operator.model.children import slice_names
+from elasti.operator.model.targets import PODS_ENDING
 from elasti.operator.waking.waker import Waker
 from elasti.operator.watch import informer_manager
 from kubeloop.client.request import Request
@@ -544,7 +545,7 @@ async def test_a_deployment_that_recreates_wakes_when_its_pods_are_gone(env: Env
         assert env.replicas == 0
         assert env.es is not None
         conditions = {one["type"]: one["message"] for one in env.es["status"]["conditions"]}
-        assert "still terminating" in conditions["MaySleep"]
+        assert PODS_ENDING in conditions["MaySleep"]
         await eventually(lambda: env.replicas == 1, timeout=60.0, every=0.05)
         assert loop.time() - began < 41.0
         await env.becomes("Serve")

@@ -56,8 +56,7 @@ async def test_without_a_ready_resolver_nothing_is_parked(rig: Rig, prometheus: 
         assert await rig.state() == "Serve"
         assert await rig.replicas() == 1
         told = await rig.condition("ResolverAvailable")
-        assert told["status"] == "False"
-        assert "check the pods of the resolver's Deployment" in told["message"]
+        assert (told["status"], told["reason"]) == ("False", "NoneReady")
         await rig.list_resolvers(rig.resolver.endpoint())
         await rig.becomes("Proxy")
 
@@ -135,7 +134,7 @@ async def test_of_two_that_claim_one_port_the_older_keeps_it(rig: Rig):
         assert [port["port"] for port in found["ports"]] == [moved]
         (event,) = await eventually(lambda: rig.events("PortContested"))
         assert event["involvedObject"]["name"] == "younger"
-        assert "status names resolver port 23456" in event["message"]
+        assert "23456" in event["message"]
 
 
 async def test_a_published_port_outlives_a_lost_status(rig: Rig):
@@ -160,7 +159,6 @@ async def test_a_lack_of_ports_is_reported_and_others_go_on(
         await rig.web(replicas=0, name="second")
         told = await rig.tells("Ready", "PortsExhausted", "second")
         assert told["status"] == "False"
-        assert "delete ElastiServices that are not needed" in told["message"]
         assert await rig.slice("second") is None
         assert await rig.addresses("first") == [rig.resolver.shown]
         assert (await rig.wake(operator, "second"))[0] == 202

@@ -240,8 +240,7 @@ async def test_a_target_that_changes_during_the_settle_is_not_parked(
         await rig.scale(3)
 
         async def told() -> bool:
-            found = await rig.events("FailedToScale")
-            return any("another writer changed it meanwhile" in e["message"] for e in found)
+            return bool(await rig.events("FailedToScale"))
 
         await eventually(told)
         prometheus.value = 9.0

@@ -97,9 +97,8 @@ async def test_it_is_awake_until_the_time_and_then_sleeps(rig: Rig, prometheus: 
         await annotate(rig, SLEEP_ANNOTATION, "2030-01-01T00:00:00.000000Z")
 
         async def refused() -> bool:
-            return any(
-                "kept awake" in event["message"] for event in await rig.events("SleepRefused")
-            )
+            asked = (await rig.elastiservices.get("web"))["status"].get("sleepRequest") or {}
+            return (asked.get("outcome"), asked.get("reason")) == ("Refused", "KeptAwake")
 
         await eventually(refused)
         assert await rig.replicas() == 1

@@ -12,6 +12,7 @@ import pytest
 from tests.operator.fakes import FakePrometheus
 from tests.operator.states import service_state
 
+from elasti.api.conditions import Reason
 from elasti.api.states import State
 from elasti.api.triggers.destinations import ALLOWED, parse_networks
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
@@ -196,7 +197,9 @@ async def test_what_was_shown_of_one_target_says_nothing_of_another(
     round_.directory.put(changed)
     # No round has come since, and the reconciler looks already.
     assert evidence(WEB) == ()
-    assert "has not been read lately" in round_.decisions.together(WEB).reason
+    obstacle = round_.decisions.together(WEB).obstacle
+    assert obstacle is not None
+    assert obstacle.reason == Reason.TRIGGERS_UNREAD
     round_.store.objects[:] = [changed]
     await round_.run()
     assert len(evidence(WEB)) == 1

@@ -96,7 +96,7 @@ async def test_a_wake_up_that_waits_keeps_the_id_of_its_first_request(
     assert env.es is not None
     last = env.es["status"]["lastWake"]
     assert (last["client"], last["wakeId"]) == ("10.1.2.3", "aaaa")
-    assert any("scaled to 1" in text and "aaaa" in text for _, text in env.recorder.told)
+    assert ["aaaa" in text for reason, text in env.recorder.told if reason == "SuccessToScale"][-1]
 
 
 async def test_a_restart_does_not_tell_of_a_suspension_again(env: Environment, trail: Trail):

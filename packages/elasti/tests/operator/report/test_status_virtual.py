@@ -79,7 +79,7 @@ async def test_a_trigger_is_the_cause(env: Environment):
         FakeTrigger.value = 9.0
         await env.becomes("Serve")
         assert env.status["lastWake"]["cause"] == "Trigger"
-        assert "scaled to 1: a trigger is at or above its threshold" in env.messages()
+        assert env.reasons()[-1] == "SuccessToScale"
         assert 'elasti_wakes_total{cause="Trigger"} 1' in operator.metrics.render().decode()
 
 
@@ -122,10 +122,12 @@ async def test_another_writer_is_named_by_its_field_manager(env: Environment):
         await env.becomes("Serve")
         wake = env.status["lastWake"]
         assert (wake["cause"], wake["client"]) == ("Scaled", "kubectl")
-        assert "Waking: scaled up by kubectl" in env.messages()
+        assert ["kubectl" in text for reason, text in env.recorder.told if reason == "Waking"] == [
+            True
+        ]
         env.scale(0, manager="flux")
         await env.becomes("Proxy")
-        assert "Proxy: scaled to zero by flux" in env.messages()
+        assert ["flux" in text for reason, text in env.recorder.told if reason == "Proxy"] == [True]
 
 
 async def test_a_wake_up_by_another_replica_is_not_another_writer(env: Environment):
@@ -142,7 +144,7 @@ async def test_a_wake_up_by_another_replica_is_not_another_writer(env: Environme
         wake = env.status["lastWake"]
         assert (wake["cause"], wake["client"], wake["wakeId"]) == ("Request", CLIENT, "1a2b3c4d")
         assert wake["seconds"] > 0
-        assert f"a request of {CLIENT}" in env.messages()
+        assert CLIENT in env.messages()
         assert "by elasti" not in env.messages()
         assert "elasti_wakes_total{" not in leader.metrics.render().decode(), "it is the other's"
 
@@ -361,11 +363,11 @@ async def test_a_waiting_page_that_cannot_be_shown_is_reported_until_it_can(env:
     async with env.operator():
         await env.becomes("Proxy")
         assert "PageInvalid" in [reason for reason, _ in env.recorder.told]
-        assert "there is no ConfigMap elasti-page; the built-in page" in ready(env)["message"]
+        assert "ConfigMap elasti-page" in ready(env)["message"]
         assert ready(env)["status"] == "True", "it sleeps all the same"
         page = {"index.html": "x" * (MAX_PAGE_BYTES + 1)}
         env.put("configmaps", {"data": page}, "elasti-page")
-        await eventually(lambda: "write at most 61440" in ready(env)["message"], timeout=600)
+        await eventually(lambda: str(MAX_PAGE_BYTES) in ready(env)["message"], timeout=600)
         env.put("configmaps", {"data": {"index.html": "<h1>Shop</h1>"}}, "elasti-page")
         await eventually(lambda: "page" not in ready(env)["message"], timeout=600)
 
