@@ -162,6 +162,56 @@ def test_every_rule_of_the_definition_refuses_what_breaks_it(controlplane: Contr
         assert (status, message in said) == (422, True), said
 
 
+PODS: dict[str, Any] = {"type": "pods", "metadata": {"metric": "requests", "threshold": 1}}
+QUERY: dict[str, Any] = {"type": "prometheus", "metadata": {"query": "x", "threshold": 1}}
+# What users get wrong in a first ElastiService, and whether `kubectl apply` refuses it.
+MISTAKES: dict[str, tuple[dict[str, Any], bool]] = {
+    "a Pod": ({"scaleTargetRef": TARGET | {"kind": "Pod"}}, True),
+    "a DaemonSet": ({"scaleTargetRef": TARGET | {"kind": "DaemonSet"}}, True),
+    "a misspelt kind": ({"scaleTargetRef": TARGET | {"kind": "Deploymnet"}}, True),
+    "a misspelt group": ({"scaleTargetRef": TARGET | {"apiVersion": "app/v1"}}, True),
+    "a group without a version": ({"scaleTargetRef": TARGET | {"apiVersion": "apps"}}, True),
+    "no target name": ({"scaleTargetRef": TARGET | {"name": ""}}, True),
+    "a target that does not exist": ({"scaleTargetRef": TARGET | {"name": "wbe"}}, False),
+    "no Service name": ({"service": ""}, True),
+    "a Service with a capital": ({"service": "Web"}, True),
+    "a Service with a port": ({"service": "web:80"}, True),
+    "a Service that does not exist": ({"service": "wbe"}, False),
+    "a misspelt field": ({"cooldownperiod": 900}, True),
+    "a cooldown with a unit": ({"cooldownPeriod": "15m"}, True),
+    "a negative cooldown": ({"cooldownPeriod": -1}, True),
+    "no replicas": ({"minTargetReplicas": 0}, True),
+    "an hour that is not one": ({"enabledPeriod": {"schedule": "0 25 * * *"}}, True),
+    "four cron fields": ({"enabledPeriod": {"schedule": "0 8 * *"}}, True),
+    "a duration in words": ({"enabledPeriod": {"duration": "8 hours"}}, True),
+    "an abbreviated zone": ({"enabledPeriod": {"timezone": "europe/berlin"}}, True),
+    "a misspelt zone": ({"enabledPeriod": {"timezone": "Europe/Berln"}}, False),
+    "a misspelt trigger": ({"triggers": [QUERY | {"type": "promethues"}]}, True),
+    "a misspelt key": ({"triggers": [{**QUERY, "metadata": {"querry": "x"}}]}, True),
+    "a query without a threshold": ({"triggers": [{**QUERY, "metadata": {"query": "x"}}]}, False),
+    "a port beyond 65535": (
+        {"triggers": [{**PODS, "metadata": PODS["metadata"] | {"port": 99999}}]},
+        False,
+    ),
+    "a misspelt autoscaler": ({"autoscaler": {"type": "hpaa", "name": "web"}}, True),
+}
+
+
+def test_at_most_eight_of_twenty_five_mistakes_pass_the_server(controlplane: ControlPlane):
+    place = controlplane.create_namespace("place")
+    define(controlplane)
+    path = f"/apis/{API_VERSION}/namespaces/{place}/{PLURAL}?dryRun=All&fieldValidation=Strict"
+    refused: dict[str, bool] = {}
+    for name, (changes, _) in MISTAKES.items():
+        spec = {"service": "web", "scaleTargetRef": TARGET, **changes}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "web"}, "spec": spec}
+        answer = controlplane.api.request("POST", path, body)
+        assert answer.status in (201, 400, 422), answer.text
+        refused[name] = answer.status != 201
+    assert refused == {name: known for name, (_, known) in MISTAKES.items()}
+    assert (len(refused), list(refused.values()).count(False) <= 8) == (25, True)
+
+
 def test_a_stored_object_that_breaks_a_new_rule_can_still_be_written_and_removed(
     controlplane: ControlPlane,
 ):
