@@ -220,8 +220,8 @@ def _immutable(obj: JsonObject, error: Invalid) -> Failure:
     if any(cause.field == "spec.selector" for cause in error.causes):
         meta = obj["metadata"]
         remedy = (
-            "Another installer created it, and it cannot be taken over. Delete it without stopping its"
-            f" pods, then try again:\n  kubectl delete {obj['kind'].lower()} {meta['name']}"
-            f" -n {meta.get('namespace', '')} --cascade=orphan"
+            "Another installer created it, and it cannot be taken over. A Deployment's pods end with it, and"
+            " the requests that they hold are lost: wake its sleeping targets first. Then delete it and try"
+            f" again:\n  kubectl delete {obj['kind'].lower()} {meta['name']} -n {meta.get('namespace', '')}"
         )
     return Failure(ExitCode.FAILED, f"{reference(obj)} is refused: {error}", remedy=remedy)
