@@ -146,8 +146,9 @@ charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (
 neighbours: ## Build the neighbours that Elasti is tried with once, into a cache (needs Go)
 	hack/neighbours/build
 
-neighbours-test: $(READY) neighbours ## Try Elasti with its neighbours' own code, on a real control plane
-	$(BIN)/pytest tests/neighbours $(PYTEST_ARGS)
+neighbours-test: $(READY) neighbours ## Try Elasti with its neighbours' own programs; build/neighbours/report.json has the rows
+	$(BIN)/pip install --quiet --require-hashes --requirement tests/neighbours/requirements.lock
+	$(BIN)/pytest tests/neighbours $(NEIGHBOURS_ARGS)
 
 chart: $(READY) charttools ## Test the Helm chart: against `elasti manifests`, the API server and promtool
 	$(BIN)/pytest tests/chart $(PYTEST_ARGS)
@@ -199,7 +200,7 @@ numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, 
 UPGRADE ?= --upgrade
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 	--no-emit-find-links --find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube
-lock: $(READY) ## Pin all dependencies by hash: development, demo, image, build, site, browser
+lock: $(READY) ## Pin all dependencies by hash: development, demo, image, build, site, browser, neighbours
 	$(BIN)/pip install --quiet uv
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels packages/kubeloop packages/devkube
 	$(COMPILE) --group dev $(UPGRADE) --output-file requirements-dev.lock \
@@ -211,6 +212,7 @@ lock: $(READY) ## Pin all dependencies by hash: development, demo, image, build,
 		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml -
 	$(COMPILE) --group docs $(UPGRADE) --output-file requirements-docs.lock
 	$(COMPILE) --output-file tests/browser/requirements.lock tests/browser/requirements.txt
+	$(COMPILE) --output-file tests/neighbours/requirements.lock tests/neighbours/requirements.txt
 
 clean: ## Remove what the targets created
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from elasti.operator.scale_handler import ScaleHandler
+from hack.kubernetes_pins import kubernetes_version
 from kubeloop.client.client import Client
 from tests.controlplane.plugin import ELSEWHERE
 from tests.controlplane.replicas import BEFORE, Cluster, deployment
+from tests.neighbours.rows import Report, Scenario, pinned
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from tests.controlplane.rig import ControlPlane
 
@@ -44,6 +46,17 @@ async def cluster(controlplane: ControlPlane) -> AsyncIterator[Cluster]:
     async with Client.from_kubeconfig(controlplane.kubeconfig) as client:
         deployments = client.resource("apps/v1/deployments", namespace=namespace)
         yield Cluster(deployments, ScaleHandler(client), namespace)
+
+
+@pytest.fixture
+def compared(
+    request: pytest.FixtureRequest, controlplane: ControlPlane, report: Report
+) -> Callable[[str], None]:
+    """Write down that an engine compared one way to keep replicas in Git, asleep and awake."""
+    asleep = request.node.callspec.params["asleep"]
+    way = f"replicas: {request.node.callspec.id.split('-')[0]} ({asleep} while asleep)"
+    place = f"control plane {kubernetes_version()}"
+    return lambda name: report.keep(name, pinned(name), place, Scenario(name=way))
 
 
 async def run(*command: str) -> str:
@@ -76,7 +89,12 @@ POINTER = ("-ignore", "/spec/replicas")
     ids=["left out", "jsonPointers", "managedFieldsManagers", "in Git"],
 )
 async def test_argo_cd_compares(
-    cluster: Cluster, tmp_path: Path, in_git: int | None, options: tuple[str, ...], asleep: str
+    cluster: Cluster,
+    tmp_path: Path,
+    in_git: int | None,
+    options: tuple[str, ...],
+    asleep: str,
+    compared: Callable[[str], None],
 ) -> None:
     argocd, live = program("argocd"), tmp_path / "live.json"
     wanted = manifest(cluster, in_git, tmp_path)
@@ -91,6 +109,7 @@ async def test_argo_cd_compares(
     assert await verdict() == asleep
     await cluster.wake()
     assert await verdict() == "Synced"
+    compared("Argo CD's diff engine")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +128,7 @@ async def test_flux_compares_and_applies(
     in_git: int | None,
     options: tuple[str, ...],
     asleep: str,
+    compared: Callable[[str], None],
 ) -> None:
     flux, wanted = program("flux"), manifest(cluster, in_git, tmp_path)
     call = (flux, *options, str(controlplane.kubeconfig), wanted)
@@ -124,3 +144,4 @@ async def test_flux_compares_and_applies(
     await cluster.park()
     await cluster.wake()
     assert await run(*call) == "unchanged"
+    compared("Flux's diff engine")

@@ -38,6 +38,7 @@ class HttpBin:
         app.router.add_get("/bytes/{count}", self._bytes)
         app.router.add_get("/drip", self._drip)
         app.router.add_get("/stream/{count}", self._stream)
+        app.router.add_get("/ws", self._websocket)
         app.router.add_get("/ip", self._ip)
         app.router.add_get("/headers", self._headers)
         app.router.add_get("/healthz", self._healthz)
@@ -73,6 +74,13 @@ class HttpBin:
             await response.write((LINE % number).encode())
         await response.write_eof()
         return response
+
+    async def _websocket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(message.data)
+        return socket
 
     async def _ip(self, request: web.Request) -> web.Response:
         return web.json_response({"origin": request.remote, "pod": self._pod})
