@@ -68,6 +68,11 @@ THEIRS = {
         interval path prune sourceRef.kind sourceRef.name ignore[].paths[] ignore[].target.kind
     """,
     "source.toolkit.fluxcd.io/v1/GitRepository": "interval url ref.branch",
+    "gateway.networking.k8s.io/v1/HTTPRoute": """
+        parentRefs[].name parentRefs[].namespace hostnames[] rules[].backendRefs[].name rules[].backendRefs[].port
+        rules[].timeouts.request
+    """,
+    "security.istio.io/v1/PeerAuthentication": "selector.matchLabels.* mtls.mode portLevelMtls.*",
     "cert-manager.io/v1/Certificate": "secretName dnsNames[] issuerRef.kind issuerRef.name",
     "helm.toolkit.fluxcd.io/v2/HelmRelease": """
         interval targetNamespace releaseName install.createNamespace values.* chart.spec.chart
