@@ -202,7 +202,7 @@ class Gateway:
         protocols = "extensions.upstreams.http.v3.HttpProtocolOptions"
         both: JsonObject = {"http_protocol_options": {}, "http2_protocol_options": {}}
         bounds = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
-        cluster = {
+        cluster: JsonObject = {
             "name": port,
             "type": "EDS",
             "connect_timeout": "5s",
