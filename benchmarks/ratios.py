@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchmarks.processes import ROOT, Cores, RunFailed
-from benchmarks.resolver_hotpath import wrk
+from benchmarks.resolver_hotpath import HEADS, wrk
 from benchmarks.resolver_servers import CLOSING, PROXIES, available, backend
 from benchmarks.rounds import Sample, alternate, values
 from benchmarks.suites import Settings, watch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _BASELINE = ROOT / "benchmarks" / "baseline.json"
 _WORSE = 1.25
 _ROUNDS = 5
+_SECONDS = 1
 
 
 def ratios(settings: Settings) -> Iterator[tuple[str, list[float]]]:
@@ -52,18 +53,25 @@ def ratios(settings: Settings) -> Iterator[tuple[str, list[float]]]:
             samples = _requests(proxies, settings)
             for reference in names[:-1]:
                 yield f"CPU a request to {reference}'s, {mode}", _by(samples, "ours", reference)
+            both = {name: proxies[name] for name in ("nginx", "ours")}
+            for head in HEADS:
+                samples = _requests(both, settings, head)
+                yield f"CPU a request to nginx's, {mode}, {head}", _by(samples, "ours", "nginx")
     samples = watch.beside_official(settings, rounds=_ROUNDS)
     for variant in ("slim", "lazy-dict"):
         name = f"CPU a watch event to the official client's, {watch.NAMES[variant]}"
         yield name, _by(samples, variant, "official")
 
 
-def _requests(proxies: Mapping[str, Server], settings: Settings) -> dict[str, list[Sample]]:
+def _requests(
+    proxies: Mapping[str, Server], settings: Settings, head: str = ""
+) -> dict[str, list[Sample]]:
     variants = {
-        name: functools.partial(wrk, server, settings.cores.serving, 2, closes=False)
+        name: functools.partial(wrk, server, settings.cores.serving, _SECONDS, head=head)
         for name, server in proxies.items()
     }
-    alternate(variants, rounds=1)
+    if not head:
+        alternate(variants, rounds=1)
     return alternate(variants, rounds=_ROUNDS)
 
 

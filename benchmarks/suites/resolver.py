@@ -1,10 +1,11 @@
-"""The resolver: forwarding, holding, releasing, and the whole program with many Services."""
+"""The resolver: forwarding, holding, releasing, under attack, and the whole program with many Services."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from benchmarks import (
+    resolver_attacks,
     resolver_held,
     resolver_hotpath,
     resolver_isolation,
@@ -25,5 +26,6 @@ def run(settings: Settings) -> list[Figure]:
         resolver_release,
         resolver_isolation,
         resolver_ports,
+        resolver_attacks,
     )
     return [figure for part in parts for figure in part.run(settings)]
