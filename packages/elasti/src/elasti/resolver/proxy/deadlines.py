@@ -2,6 +2,7 @@
 
 A connection notes the second in which its present phase began. Once a second the sweeper calls every connection,
 a few hundred in one iteration of the loop, and each checks its own deadlines. So a request never sets a timer.
+Without connections there is no timer either, and the time stands still: only connections compare it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class DeadlineSweeper:
     def start(self) -> None:
         """Start the timer on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._handle = self._loop.call_later(PERIOD, self._begin)
+        self._next()
 
     def stop(self) -> None:
-        """Stop sweeping."""
+        """Stop sweeping, also those that are still added."""
+        self._loop = None
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -51,10 +53,17 @@ class DeadlineSweeper:
     def add(self, member: HasDeadlines) -> None:
         """Sweep a connection from now on."""
         self._members.add(member)
+        if self._handle is None:
+            self._next()
 
     def discard(self, member: HasDeadlines) -> None:
         """Forget a connection. Safe to repeat."""
         self._members.discard(member)
+
+    def _next(self) -> None:
+        self._handle = None
+        if self._members and self._loop is not None:
+            self._handle = self._loop.call_later(PERIOD, self._begin)
 
     def _show(self, member: HasDeadlines, tick: int) -> None:
         try:
@@ -75,7 +84,7 @@ class DeadlineSweeper:
         for _ in range(_PER_TURN):
             member = next(self._rest, None)
             if member is None:
-                self._handle = self._loop.call_later(PERIOD, self._begin)
+                self._next()
                 return
             if member in members:
                 self._show(member, tick)

@@ -186,7 +186,6 @@ class DataPath:
         """Start the deadlines, on the running loop, whose clock all connections use from now on."""
         self.now = asyncio.get_running_loop().time
         self.brief_poll.start()
-        self.sweeper.add(self.pool)
         self.sweeper.start()
 
     def handler(

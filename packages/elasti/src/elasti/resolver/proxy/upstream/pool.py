@@ -108,6 +108,7 @@ class UpstreamPool:
                 now=asyncio.get_running_loop().time,
             )
             pod_pools[address] = pod_pool
+            self._sweeper.add(self)
         pod_pool.waiting[consumer] = None
         self._pump(pod_pool)
 
@@ -171,6 +172,8 @@ class UpstreamPool:
                 ):
                     del pod_pools[address]
                     self._with_idle.pop(pod_pool, None)
+        if not (self._pod_pools or self._fresh):
+            self._sweeper.discard(self)
 
     async def aclose(self) -> None:
         """Close idle connections and cancel attempts."""
