@@ -252,11 +252,15 @@ class Nodes:
         self.answers: dict[str, Callable[[], bytes | int]] = {}
         self.requests: list[tuple[str, str]] = []
         self.delays: dict[str, float] = {}
+        self.at_once = self.most_at_once = 0
 
     async def serve(self, request: web.Request) -> web.Response:
         address = request.url.host or ""
         self.requests.append((address, request.headers["Authorization"]))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(self.delays.get(address, 0.0))
+        self.at_once -= 1
         found = self.answers[address]()
         if isinstance(found, int):
             return web.Response(status=found)
@@ -333,6 +337,18 @@ async def test_two_targets_of_a_node_cost_one_read_with_the_accounts_token(tmp_p
             assert (await reader.read(READ, asked("a", key="one"))).value == 0
     assert nodes.requests == [("127.0.0.1", "Bearer stats-token")]
     assert (api.tokens, sorted(api.asked)) == (1, ["a", "b"])
+
+
+async def test_sixteen_summaries_at_most_are_in_memory(tmp_path, authority):
+    api, addresses = api_of(authority), [f"127.0.1.{number}" for number in range(1, 41)]
+    async with serving(tmp_path, *addresses, authority=authority) as nodes:
+        nodes.answers |= dict.fromkeys(addresses, lambda: summary(a=1000))
+        nodes.delays |= dict.fromkeys(addresses, 0.2)
+        kubelets = Kubelets(KubeletAccess(api, "elasti/stats"), port=nodes.port, timeout=30)  # type: ignore[arg-type]
+        reads = [kubelets.counters(address, max_age=60) for address in addresses]
+        assert all(await asyncio.gather(*reads))
+        await kubelets.close()
+    assert 1 < nodes.most_at_once <= 16
 
 
 async def test_an_unreachable_node_harms_its_own_pods_only(tmp_path, authority):

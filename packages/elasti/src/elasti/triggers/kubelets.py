@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 10250
 _TIMEOUT = 5.0
-_AT_ONCE = 64
-_MAX_BYTES = 32 << 20
+# A summary is read whole, and twice while it is joined: 9 MiB for 16 nodes of 110 pods (270 kB), 256 at the most. A round
+# of 1 000 nodes at 50 ms each takes 3.1 s, and each 100 that do not answer take 31 s more.
+_AT_ONCE = 16
+_MAX_BYTES = 8 << 20
 _TOKEN_SECONDS = 3600
 _FORGET_AFTER = 600.0
 
