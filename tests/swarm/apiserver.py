@@ -139,11 +139,13 @@ class _LateWatch:
 
     def __init__(self, inner: Any, connection: _Connection) -> None:
         self._inner, self._connection = inner, connection
+        self._opened = connection.server.loop.now
 
     async def read(self) -> Any:
         events = await self._inner.read()
         server, process = self._connection.server, self._connection.process
-        if (deaf := process.deaf_until - server.loop.now) > 0:
+        deaf = process.deaf_until - server.loop.now
+        if deaf > 0 and self._opened < process.deaf_from:
             await asyncio.sleep(deaf)
             raise ConnectionLost("the kernel gave the connection up")
         lag = server.loop.random.expovariate(1.0 / server.trouble.watch_lag)

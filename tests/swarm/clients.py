@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
+from typing import Any
 
 from tests.history.events import Answer, Call
 from tests.swarm.cluster import Cluster
 from tests.swarm.loop import Process
+from tests.swarm.network import MemoryTransport
 
 _PATIENCE = 100.0
+
+
+@dataclasses.dataclass(eq=False)
+class Open:
+    """A connection of a client to a resolver."""
+
+    number: str
+    app: str
+    process: Process
+    near: MemoryTransport
+    is_open: bool = True
+
+    @property
+    def is_slow(self) -> bool:
+        return "-" in self.number
+
+    @property
+    def accepted_at(self) -> float:
+        return self.near.peer.accepted_at
 
 
 class Clients:
@@ -19,12 +41,17 @@ class Clients:
         self.cluster, self.loop, self.books = cluster, cluster.loop, cluster.books
         self._numbers = itertools.count(1)
         self.open = 0
+        #: How many of all requests take an app some seconds.
+        self.slow = 0.0
+        self._through: dict[str, Open] = {}
         self.processes = [Process(f"client-{node}", f"10.7.0.{node}", node) for node in (0, 1)]
 
     def send(self, app: str) -> None:
         """Send a request from one of the nodes."""
         node = self.loop.random.choice((0, 1))
         number = f"r{next(self._numbers)}"
+        if self.loop.random.random() < self.slow:
+            number += f"-{self.loop.random.randint(2, 9)}"
         self.processes[node].start(self._send(app, node, number), number)
 
     async def _send(self, app: str, node: int, number: str) -> None:
@@ -38,7 +65,9 @@ class Clients:
                 if not view:
                     raise ConnectionRefusedError("the node knows no endpoint")
                 place = loop.random.choice(view)
-                status, pod = await self._exchange(place, number)
+                status, pod = await self._exchange(place, number, app)
+                if not pod.startswith(f"{app}-"):
+                    raise ValueError(f"answered by {pod}, of another Service")
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             fault = f"{type(error).__name__}: {error}"
         finally:
@@ -48,8 +77,15 @@ class Clients:
         through = f" through {place[2]} {place[0]}:{place[1]}" if place and fault else ""
         note(Answer(at=loop.now, id=number, status=status, pod=pod, fault=fault + through))
 
-    async def _exchange(self, place: tuple[str, int, str], number: str) -> tuple[int, str]:
+    async def _exchange(
+        self, place: tuple[str, int, str], number: str, app: str
+    ) -> tuple[int, str]:
         reader, writer = await asyncio.open_connection(place[0], place[1])
+        opened = None
+        if place[2].startswith("resolver"):
+            process = self.cluster.network.addresses[place[0]]
+            near: Any = writer.transport
+            opened = self._through[number] = Open(number, app, process, near)
         try:
             writer.write(f"GET /{number} HTTP/1.1\r\nHost: app\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
@@ -60,4 +96,12 @@ class Clients:
                     length = int(line.split(b":")[1])
             return status, (await reader.readexactly(length)).decode()
         finally:
+            if opened is not None:
+                opened.is_open = False
+                del self._through[number]
             writer.close()
+
+    def through(self, app: str) -> list[Open]:
+        """Return the requests that a resolver has accepted and not answered."""
+        found = [one for one in self._through.values() if one.app == app and one.process.alive]
+        return [one for one in found if one.accepted_at <= self.loop.now and not one.near.is_over]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from elasti.api.names import (
@@ -46,6 +47,8 @@ class AppPod:
     process: Process
     ready: bool = False
     ending: bool = False
+    ready_at: float = 0.0
+    busy: int = 0
 
 
 class Cluster:
@@ -64,6 +67,12 @@ class Cluster:
         self.recreates: set[str] = set()
         self.by_hand: set[str] = set()
         self.problems: list[str] = []
+        #: Called with an app, its replicas before and after, as the process that wrote them.
+        self.on_scaled: list[Callable[[str, int, int], None]] = []
+        self._replicas: dict[str, int] = {}
+        #: Whether pods are unready once more soon after they became ready.
+        self.flaps = False
+        self.cooldown = 10
         self._numbers = itertools.count(1)
         self.api.on_change.append(self._changed)
         # Without it, the operator takes every deletion for the end of the namespace, and waits for no pod.
@@ -92,9 +101,11 @@ class Cluster:
         self.add_service(app)
         self.add_elastiservice(app, **spec)
 
-    def add_service(self, app: str) -> None:
+    def add_service(self, app: str, number_of_port: int = 80) -> None:
         number = sum(map(ord, app)) % 200
-        ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": APP_PORT}]
+        ports = [
+            {"name": "http", "port": number_of_port, "protocol": "TCP", "targetPort": APP_PORT}
+        ]
         body = {"selector": {"app": app}, "ports": ports, "clusterIP": f"10.0.0.{number}"}
         body |= {"type": "ClusterIP", "ipFamilies": ["IPv4"]}
         self.put("Service", "v1", app, spec=body)
@@ -105,7 +116,7 @@ class Cluster:
         body = {
             "service": app,
             "scaleTargetRef": target,
-            "cooldownPeriod": 10,
+            "cooldownPeriod": self.cooldown,
             "minTargetReplicas": 1,
             "triggers": [{"type": "prometheus", "metadata": trigger}],
         }
@@ -133,6 +144,10 @@ class Cluster:
         if gvr.resource == "deployments":
             count = 0 if gone else obj["spec"]["replicas"]
             self.books.note(Scaled(at=self.loop.now, service=name, replicas=count))
+            before, self._replicas[name] = self._replicas.get(name, count), count
+            if before != count:
+                for call in self.on_scaled:
+                    call(name, before, count)
             self._later(0.1, self._run_workload, name)
         elif gvr.resource == "services":
             self._later(0.1, self._write_slices, name)
@@ -225,7 +240,17 @@ class Cluster:
     def _serve(self, pod: AppPod) -> None:
         if pod.name in self.pods and not pod.ending:
             self.network.listen(pod.process, APP_PORT, lambda _peer: _App(self, pod))
-            self._later(0.5, self._set_ready, pod, True)
+            self._later(0.5, self._become_ready, pod)
+
+    def _become_ready(self, pod: AppPod) -> None:
+        self._set_ready(pod, True)
+        if self.flaps and self.loop.random.random() < 0.6:
+            back = self.loop.random.uniform(0.2, 1.2)
+            self.later(back, self._set_ready, pod, False)
+            self.later(back + self.loop.random.uniform(0.3, 1.5), self._set_ready, pod, True)
+
+    def later(self, seconds: float, call: Any, *args: Any) -> None:
+        self.loop.call_later(seconds, call, *args, context=self.process.context)
 
     def _set_ready(self, pod: AppPod, ready: bool) -> None:
         if (
@@ -234,7 +259,7 @@ class Cluster:
             and pod.ready is not ready
             and pod.process.alive
         ):
-            pod.ready = ready
+            pod.ready, pod.ready_at = ready, self.loop.now
             self.books.note(
                 Pod(at=self.loop.now, name=pod.name, phase="ready" if ready else "unready")
             )
@@ -249,7 +274,14 @@ class Cluster:
         self._later(0.5, self._end_later, pod)
 
     def _end_later(self, pod: AppPod) -> None:
-        self.loop.call_later(3.0, self._gone, pod, context=self.process.context)
+        self.later(3.0, self._gone_if_idle, pod, 30.0)
+
+    def _gone_if_idle(self, pod: AppPod, grace: float) -> None:
+        """An app answers what it has begun before it ends, within its grace."""
+        if pod.busy and grace > 0:
+            self.later(0.5, self._gone_if_idle, pod, grace - 0.5)
+        else:
+            self._gone(pod)
 
     def crash_pod(self, pod: AppPod) -> None:
         """End a pod without notice."""
@@ -360,9 +392,13 @@ class _App(asyncio.Protocol):
             cluster.books.note(Executed(at=cluster.loop.now, id=number, pod=self._pod.name))
             cluster.books.served(self._pod.app, cluster.loop.now)
             seconds = cluster.loop.random.choice((0.0, 0.01, 0.3))
+            if "-" in number:
+                seconds = float(number.partition("-")[2])
+            self._pod.busy += 1
             cluster.loop.call_later(seconds, self._answer, context=self._pod.process.context)
 
     def _answer(self) -> None:
+        self._pod.busy -= 1
         body = self._pod.name.encode()
         self._transport.write(
             b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)

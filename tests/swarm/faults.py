@@ -23,24 +23,70 @@ class Fault:
     kind: str
     which: int
     amount: float
+    #: The first moment of this name from `at` on, so many seconds after it; empty: `at` itself.
+    moment: str = ""
+    after: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.at:7.2f} {self.kind} which={self.which} amount={self.amount:.2f}"
+        when = f" {self.after:.3f} s after {self.moment!r}" if self.moment else ""
+        return f"{self.at:7.2f} {self.kind} which={self.which} amount={self.amount:.2f}{when}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """What a whole run is like. Each is on in some seeds only, so that none hides what another shows."""
+
+    #: How probably clients come at each of `MOMENTS`, and how many of all requests are slow.
+    bursts: float
+    slow: float
+    #: Pods are unready once more after they became ready.
+    flaps: bool
+    #: How long a turn of the loop takes.
+    quantum: float
+    polling: float
+    cooldown: int
+    both: bool
+
+
+def features(seed: int) -> Features:
+    """Return the features of a seed."""
+    chance = random.Random(f"features of {seed}")
+    return Features(
+        bursts=chance.choice((0.0, 0.15, 0.4, 0.8)),
+        slow=chance.choice((0.0, 0.0, 0.3)),
+        flaps=chance.random() < 0.3,
+        quantum=chance.choice((0.0, 0.0, 0.005, 0.05)),
+        polling=chance.choice((3.0, 30.0)),
+        cooldown=chance.choice((10, 10, 60)),
+        both=chance.random() < 0.5,
+    )
 
 
 def draw(seed: int, seconds: float) -> list[Fault]:
-    """Return the faults of a seed; a seed plays a few kinds often rather than all of them once."""
+    """Return the faults of a seed; a seed plays a few kinds often rather than all of them once.
+
+    Half of the seeds have a subject, whose kinds meet each other. Some wait for their moments.
+    """
     chance = random.Random(f"faults of {seed}")
-    kinds = chance.sample(sorted(KINDS), chance.randint(1, 4))
-    found = [
-        Fault(
-            round(chance.uniform(2.0, seconds), 3),
-            chance.choice(kinds),
-            chance.randrange(1000),
-            round(chance.random(), 3),
+    if chance.random() < 0.5:
+        kinds = chance.choice(SUBJECTS)
+    else:
+        kinds = tuple(chance.sample(sorted(KINDS), chance.randint(1, 4)))
+    waits, most = chance.choice((0.0, 0.5, 0.9)), chance.choice((0, 4, 8, 12))
+    found = []
+    for _ in range(chance.randint(0, most)):
+        moment = chance.choice(MOMENTS) if chance.random() < waits else ""
+        after = chance.uniform(0.0, chance.choice((0.005, 0.5, 5.0))) if moment else 0.0
+        found.append(
+            Fault(
+                round(chance.uniform(2.0, seconds), 3),
+                chance.choice(kinds),
+                chance.randrange(1000),
+                round(chance.random(), 3),
+                moment,
+                round(after, 4),
+            )
         )
-        for _ in range(chance.randint(0, 7))
-    ]
     return sorted(found, key=lambda fault: fault.at)
 
 
@@ -119,12 +165,12 @@ def _slow(world: World, fault: Fault) -> None:
 def _deaf(world: World, fault: Fault) -> None:
     """The peer of a resolver's watches has vanished; the kernel notices after 45 seconds."""
     if (process := _program(world, RESOLVER_SERVICE, fault.which)) is not None:
-        process.deaf_until = world.loop.now + 45.0
+        process.deaf_from, process.deaf_until = world.loop.now, world.loop.now + 45.0
 
 
 def _no_resolvers(world: World, fault: Fault) -> None:
     """All resolvers die, and are away for longer than the operator waits for them."""
-    seconds = 10.0 + 20 * fault.amount
+    seconds = 10.0 + 40 * fault.amount
     _excuse(world, seconds + 15.0, "there is no resolver")
     for name, process in sorted(world.programs.running.items()):
         if name.startswith("resolver"):
@@ -164,6 +210,24 @@ def _scale(world: World, fault: Fault) -> None:
     if not wanted and world.cluster.replicas(app):
         _excuse(world, _UNNOTICED, "a person scaled to zero")
     world.cluster.scale(app, wanted)
+
+
+def _scale_up(world: World, fault: Fault) -> None:
+    app = world.app(fault.which)
+    world.cluster.by_hand.add(app)
+    world.cluster.scale(app, 1 + (world.cluster.replicas(app) or 0) % 3)
+
+
+def _renumber(world: World, fault: Fault) -> None:
+    """A person gives a Service's port another number, and later yet another."""
+    world.cluster.add_service(world.app(fault.which), 80 + int(fault.amount * 1000))
+
+
+def _claim(world: World, fault: Fault) -> None:
+    """A person writes another Service's ports into a status."""
+    app = world.app(fault.which)
+    world.claim_port(app, world.app(fault.which + 1))
+    world.later(1.0 + 10 * fault.amount, world.claim_port, app, world.app(fault.which + 1))
 
 
 def _restart_app(world: World, fault: Fault) -> None:
@@ -216,4 +280,41 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "a person edits a cooldown": _edit,
     "a person asks for sleep": _ask("elasti.dev/sleep"),
     "a person asks for a wake-up": _ask("elasti.dev/wake"),
+    "a person scales up": _scale_up,
+    "a Service's port is renumbered": _renumber,
+    "a port is claimed twice": _claim,
 }
+
+# What makes a moment in which an order of events is worth trying.
+MOMENTS = (
+    "Engaging", "Parking", "Proxy", "Waking", "Releasing", "Serve",
+    "parked", "scaled up", "a resolver is quiet", "a pod is ready", "our slice goes",
+    "deleted", "a program ends", "a fault",
+)  # fmt: skip
+
+# Kinds that meet each other; one that stands twice is drawn twice as often.
+SUBJECTS = (
+    ("a person scales up", "a person scales", "a person asks for a wake-up"),
+    ("the leader crashes", "a person asks for sleep", "a person asks for sleep"),
+    ("the leader crashes", "an operator is replaced", "an operator is cut off"),
+    ("an ElastiService is created again", "the API server refuses", "etcd is full"),
+    ("an ElastiService is created again", "writes are done and time out", "writes conflict"),
+    ("an ElastiService is created again",),
+    ("a Service's port is renumbered", "a port is claimed twice"),
+    ("a Service's port is renumbered", "a resolver is replaced"),
+    ("a resolver is replaced",),
+    ("a resolver is cut off", "a resolver is replaced", "a program is slow"),
+    ("a resolver's watches are dead", "an app is rolled out"),
+    ("no resolver is left", "a program is slow"),
+    ("a pod is unready", "a pod crashes", "an app is rolled out"),
+)
+
+# What delays no wake-up and no answer, as long as one operator is there and the client's resolver is.
+HINDERS_NOT = frozenset(
+    {
+        "an operator crashes", "the leader crashes", "an operator is replaced", "an operator is cut off",
+        "a resolver crashes", "a resolver is replaced", "a resolver's watches are dead", "no resolver is left",
+        "a person asks for sleep", "a person asks for a wake-up", "a person scales up",
+        "an app is rolled out", "a person edits a cooldown",
+    }
+)  # fmt: skip

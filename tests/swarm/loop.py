@@ -34,8 +34,9 @@ class Process:
     #: Until when nothing goes in or out, and how much slower its messages are.
     cut_until: float = 0.0
     slowness: float = 1.0
-    #: Until when its watches deliver nothing, and do not end.
+    #: Until when the watches that it opened before `deaf_from` deliver nothing, and do not end.
     deaf_until: float = 0.0
+    deaf_from: float = 0.0
     #: By how many seconds its wall clock is wrong.
     clock_error: float = 0.0
 
@@ -59,6 +60,8 @@ class SwarmLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.turns = 0
+        #: How long a turn takes: whatever comes meanwhile comes in the same turn, as on a busy machine.
+        self.quantum = 0.0
         self.random = random.Random(seed)
         #: Called before each turn.
         self.on_turn: Callable[[], None] | None = None
@@ -76,7 +79,7 @@ class SwarmLoop(asyncio.SelectorEventLoop):
         if not ready:
             if not scheduled:
                 raise Stuck("all tasks wait and no timer is set")
-            self.now = max(self.now, scheduled[0]._when)
+            self.now = max(self.now, scheduled[0]._when) + self.quantum
         while scheduled and scheduled[0]._when <= self.now:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False

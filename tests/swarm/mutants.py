@@ -22,11 +22,11 @@ MUTANTS = Path(__file__).parent / "mutants"
 _PACKAGES = ("packages/kubeloop/src", "packages/elasti/src")
 # What CI plays: found by the model, or within a few seeds.
 FEW = (
+    "connection-counted-late",
     "engaged-before-nodes-know",
     "lost-wake-up",
-    "parked-again-at-once",
-    "released-before-it-settled",
-    "two-pods-of-a-recreate",
+    "new-port-opened-late",
+    "port-owner-changes-at-once",
 )
 
 

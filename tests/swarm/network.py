@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,9 @@ class Network:
         self.listeners: dict[tuple[str, int], Listener] = {}
         self.addresses: dict[str, Process] = {}
         self.transports: dict[MemoryTransport, None] = {}
+        #: Called as a connection is accepted, and as a socket is closed over connections in its queue.
+        self.on_accept: Callable[[str, int, int], None] = lambda _name, _port, _live: None
+        self.on_closed_over: Callable[[str, int, int], None] = lambda _name, _port, _waiting: None
 
     def delay(self, *ends: Process) -> float:
         """Return how long a message between processes takes from now."""
@@ -79,6 +83,7 @@ class Listener:
         self.queue: deque[MemoryTransport] = deque()
         self.stopped = False
         self._factory: Factory | None = None
+        self._accepted: list[MemoryTransport] = []
         if network.listeners.setdefault((process.address, port), self) is not self:
             raise OSError(errno.EADDRINUSE, f"port {port} is in use")
         network.addresses[process.address] = process
@@ -107,11 +112,19 @@ class Listener:
             else:
                 # As the resolver's own acceptor: the transport comes a turn after the protocol.
                 transport._soon(transport.begin, protocol)
+                transport.accepted_at = self.network.loop.now
+                live = [
+                    one for one in self._accepted if not one.is_over and not one.hears_of_an_end
+                ]
+                self._accepted = [*live, transport]
+                self.network.on_accept(self.process.name, self.port, len(self._accepted))
 
     def close(self) -> None:
         """Close; connections that were not accepted are reset, as the kernel does."""
         if self.network.listeners.get((self.process.address, self.port)) is self:
             del self.network.listeners[self.process.address, self.port]
+        if self.queue and self.process.alive:
+            self.network.on_closed_over(self.process.name, self.port, len(self.queue))
         self.die()
 
     def die(self) -> None:
@@ -184,6 +197,7 @@ class MemoryTransport(asyncio.Transport):
         self.network, self.process = network, process
         self.peer: MemoryTransport = self
         self.is_over = False
+        self.accepted_at = math.inf
         self._protocol: Any = None
         self._inbox: deque[bytes | BaseException | None] = deque()
         self._paused = False
@@ -202,6 +216,11 @@ class MemoryTransport(asyncio.Transport):
 
     def _soon(self, call: Callable[..., None], *args: Any) -> None:
         self.network.loop.call_soon(call, *args, context=self.process.context)
+
+    @property
+    def hears_of_an_end(self) -> bool:
+        """Whether it is ending, or has something to read."""
+        return self._closing or bool(self._inbox)
 
     # Sending
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tests.history.check import check
 from tests.swarm.books import Books
-from tests.swarm.faults import KINDS, Fault, draw
+from tests.swarm.faults import HINDERS_NOT, KINDS, Fault, Features, draw, features
 from tests.swarm.loop import SwarmLoop, run
 from tests.swarm.programs import in_memory
 from tests.swarm.world import World
@@ -29,15 +29,16 @@ class Outcome:
     turns: int
 
 
-def play(seed: int, faults: Sequence[Fault] | None = None) -> Outcome:
+def play(seed: int, faults: Sequence[Fault] | None = None, like: Features | None = None) -> Outcome:
     """Play a seed, with its own faults or with some of them."""
+    like = like or features(seed)
     chosen = draw(seed, SECONDS) if faults is None else list(faults)
     books, worlds, errors = Books(), [], list[str]()
 
     async def main(loop: SwarmLoop) -> None:
         loop.set_exception_handler(lambda _loop, context: errors.append(_told(context)))
         with in_memory(seed, loop, books):
-            world = World(loop, books)
+            world = World(loop, books, like)
             worlds.append(world)
             await world.play(chosen, SECONDS, lambda w, fault: _apply(w, fault))
 
@@ -45,6 +46,8 @@ def play(seed: int, faults: Sequence[Fault] | None = None) -> Outcome:
         if not world.faults_over:
             books.say(world.loop.now, f"fault: {fault}")
             KINDS[fault.kind](world, fault)
+            world.note_fault(hinders=fault.kind not in HINDERS_NOT)
+            world.moment("a fault", "")
 
     loop = run(seed, main)
     world = worlds[0]

@@ -13,7 +13,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -37,6 +37,7 @@ from tests.swarm.cluster import OPERATOR_SERVICE, RESOLVER_SERVICE, Cluster
 from tests.swarm.loop import Process, SwarmLoop
 
 ENGAGE_SETTLE = 5.0
+RESOLVER_LOSS_GRACE = 15.0
 OPERATOR_ADDRESS = "10.0.1.1"
 
 
@@ -94,6 +95,22 @@ class _BookReader(TriggerReader):
         return TriggerReading(self.books.rate(metadata.query, now))
 
 
+class _Asked:
+    """A resolver's view; that it answered that all is quiet is a moment at which much can come."""
+
+    def __init__(self, view: Any, moment: Callable[[str, str], None]) -> None:
+        self._view, self._moment = view, moment
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+    async def activity(self, key: Any, *, hold: bool | None = None) -> Any:
+        report = await self._view.activity(key, hold=hold)
+        if report is not None and not report.open and not report.held:
+            self._moment("a resolver is quiet", key.service)
+        return report
+
+
 class Programs:
     """The installation: so many operators and resolvers, killed and started again."""
 
@@ -105,6 +122,10 @@ class Programs:
         self._stops: dict[Process, asyncio.Event] = {}
         self._numbers = {OPERATOR_SERVICE: 0, RESOLVER_SERVICE: 0}
         self.crashes: list[str] = []
+        #: How often an operator looks at a target to which nothing happens.
+        self.polling = 3.0
+        #: Called with a moment, and the app that it is about or nothing.
+        self.moment: Callable[[str, str], None] = lambda _name, _app: None
 
     def start(self, service: str) -> Process:
         """Start one more replica, as a new pod."""
@@ -135,11 +156,11 @@ class Programs:
 
     async def _operate(self, process: Process) -> None:
         settings = OperatorSettings(
-            polling_interval=3.0,
+            polling_interval=self.polling,
             workers=4,
             engage_settle=ENGAGE_SETTLE,
             release_settle=2.0,
-            resolver_loss_grace=15.0,
+            resolver_loss_grace=RESOLVER_LOSS_GRACE,
             identity=process.name,
             health_port=0,
             authenticate=False,
@@ -170,7 +191,8 @@ class Programs:
         worker = Worker(self.server.client(process), settings, limits=Limits.for_descriptors(2000))
         self._workers[process] = worker
         stop = self._stops[process] = asyncio.Event()
-        admin = AdminServer(worker.view, callers=None)
+        view: Any = _Asked(worker.view, self.moment)
+        admin = AdminServer(view, callers=None)
         await admin.start(port=8013)
         async with worker.running(stop):
             if worker.is_ready:
@@ -184,6 +206,17 @@ class Programs:
         if worker is None or not process.alive:
             return False
         return worker.is_synced if isinstance(worker, OperatorApp) else worker.is_ready
+
+    def connections(self, name: str, port: int) -> int | None:
+        """Return how many connections a resolver counts on a port; None if it cannot be asked."""
+        worker = self._workers.get(self.running.get(name))  # type: ignore[arg-type]
+        if not isinstance(worker, Worker):
+            return None
+        listeners = [*worker.listeners._listeners()]
+        keys = {one.claim.key for one in listeners if one.sock.port == port}  # type: ignore[attr-defined]
+        if not keys:
+            return None
+        return sum(one.connections for key, one in worker.listeners.handlers() if key in keys)
 
     def leads(self, process: Process) -> bool:
         worker = self._workers.get(process)
@@ -226,6 +259,7 @@ class Programs:
         if not process.alive or process not in self._stops:
             return
         self.books.say(self.loop.now, f"{process.name} is asked to end")
+        self.moment("a program ends", "")
         self._forget(service, process, listed=False)
         self._stops[process].set()
         for _ in range(900):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.operator.model.children import slice_names
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.times import format_time
 from kubeloop.testing.virtual_time import VirtualClock
@@ -26,14 +27,21 @@ from tests.swarm.cluster import (
 from tests.swarm.loop import Process, SwarmLoop
 from tests.swarm.network import Network
 from tests.swarm.programs import OPERATOR_ADDRESS, Programs
+from tests.swarm.referee import Referee
+
+if TYPE_CHECKING:
+    from tests.swarm.faults import Fault, Features
 
 _CALM = 100.0
+# How long what goes wrong for at most 26 seconds delays what follows.
+_HINDERED = 45.0
 
 
 class World:
     """Everything of a run. `seconds` of load and faults, then calm, then a last request to each app."""
 
-    def __init__(self, loop: SwarmLoop, books: Books) -> None:
+    def __init__(self, loop: SwarmLoop, books: Books, features: Features) -> None:
+        loop.quantum = features.quantum
         self.loop, self.books = loop, books
         self.network = loop.network = Network(loop)
         self.server = Server(loop, self.network)
@@ -42,8 +50,18 @@ class World:
         self.programs = Programs(self.cluster)
         self.clients = Clients(self.cluster)
         self.process = Process("people")
-        self.apps = ["web", "api"][: loop.random.choice((1, 2))]
-        self.faults_over = False
+        self.apps = ["web", "api"][: 1 + features.both]
+        # Before the load begins there is nothing to break.
+        self.faults_over = True
+        self.features = features
+        self.clients.slow = features.slow
+        self.cluster.flaps, self.cluster.cooldown = features.flaps, features.cooldown
+        self.programs.polling, self.programs.moment = features.polling, self.moment
+        self._armed: list[tuple[str, Callable[[], None]]] = []
+        self._states: dict[str, str] = {}
+        self.cluster.on_scaled.append(self._scaled)
+        self.server.admin.on_change.append(self._changed)
+        self.referee = Referee(self)
 
     async def play(
         self, faults: list[Any], seconds: float, apply: Callable[[World, Any], None]
@@ -56,8 +74,9 @@ class World:
                 self.programs.start(service)
         self._name_the_service()
         await asyncio.sleep(20.0)
+        self.faults_over = False
         for fault in faults:
-            self.later(fault.at, apply, self, fault)
+            self.later(fault.at, self._arm, fault, apply)
         for app in self.apps:
             self.process.start(self._load(app, self.loop.now + seconds), f"load of {app}")
         await asyncio.sleep(seconds)
@@ -78,6 +97,61 @@ class World:
     def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
         """Call something after a while, as a person or as the world."""
         self.loop.call_later(seconds, call, *args, context=self.process.context)
+
+    def note_fault(self, *, hinders: bool) -> None:
+        """Note that something goes wrong; `hinders`: it may delay wake-ups and answers."""
+        self.referee.disturbed_at = self.loop.now
+        if hinders:
+            self.referee.hindered_until = self.loop.now + _HINDERED
+
+    # Moments
+
+    def _arm(self, fault: Fault, apply: Callable[[World, Any], None]) -> None:
+        """Let a fault happen: now, or with its moment."""
+        if fault.moment:
+            self._armed.append((fault.moment, lambda: self.later(fault.after, apply, self, fault)))
+        else:
+            apply(self, fault)
+
+    def moment(self, name: str, app: str) -> None:
+        """Something happens, to an app or to none: faults wait for it, and clients may come with it."""
+        if self.faults_over:
+            return
+        happening = [call for wanted, call in self._armed if wanted == name]
+        self._armed = [one for one in self._armed if one[0] != name]
+        for call in happening:
+            call()
+        draw = self.loop.random
+        for each in [app] if app else self.apps:
+            if draw.random() < self.features.bursts:
+                most = draw.choice((0.004, 0.3, 3.0, 8.0))
+                for _ in range(draw.randint(1, 3)):
+                    self.later(draw.uniform(0.0, most), self._send, each)
+
+    def _send(self, app: str) -> None:
+        if not self.faults_over:
+            self.clients.send(app)
+
+    def _scaled(self, app: str, before: int, after: int) -> None:
+        if not after:
+            self.moment("parked", app)
+        elif not before:
+            self.moment("scaled up", app)
+
+    def _changed(self, gvr: GroupVersionResource, obj: JsonObject, gone: bool) -> None:
+        name = obj["metadata"]["name"]
+        if gvr.resource == "elastiservices":
+            self.referee.saw(name, None if gone else obj)
+            state = (obj.get("status") or {}).get("state", "")
+            if gone or "deletionTimestamp" in obj["metadata"]:
+                state = "deleted"
+            if self._states.get(name) != state:
+                self._states[name] = state
+                self.moment(state, name)
+        elif gvr.resource == "endpointslices" and gone:
+            self.moment("our slice goes", "")
+        elif gvr.resource == "pods" and not gone and _is_ready(obj):
+            self.moment("a pod is ready", obj["metadata"]["labels"]["app"])
 
     def app(self, which: int) -> str:
         return self.apps[which % len(self.apps)]
@@ -104,6 +178,18 @@ class World:
     def elastiservice(self, app: str) -> JsonObject | None:
         return self.server.admin.find(ELASTISERVICES, app, namespace=SHOP)
 
+    def our_slice(self, app: str) -> JsonObject | None:
+        return self.server.admin.find(SLICES, slice_names(app)["IPv4"], namespace=SHOP)
+
+    def claim_port(self, app: str, other: str) -> None:
+        """Write the ports of one into the status of another."""
+        owner, found = self.elastiservice(app), self.elastiservice(other)
+        if app != other and owner is not None and found is not None:
+            ports = (owner.get("status") or {}).get("resolverPorts")
+            if ports:
+                found.setdefault("status", {})["resolverPorts"] = ports
+                self.server.admin.put(found)
+
     def delete_elastiservice(self, app: str) -> None:
         if self.elastiservice(app) is not None:
             self.books.say(self.loop.now, f"ElastiService {app} is deleted")
@@ -125,6 +211,8 @@ class World:
             key = WAKE_ANNOTATION if "wake" in which else SLEEP_ANNOTATION
             annotations = found["metadata"].setdefault("annotations", {})
             annotations[key] = format_time(VirtualClock().now())
+            if key == SLEEP_ANNOTATION:
+                self.referee.asked_for_sleep(app)
             self.server.admin.put(found)
 
     # The end
@@ -132,7 +220,7 @@ class World:
     def _unstable(self, app: str) -> list[str]:
         """Return what is neither awake nor asleep after all that was wrong is over."""
         status = (self.elastiservice(app) or {}).get("status") or {}
-        ours = self.server.admin.find(SLICES, slice_names(app)["IPv4"], namespace=SHOP)
+        ours = self.our_slice(app)
         listed = sorted(e["addresses"][0] for e in (ours or {}).get("endpoints") or ())
         live = sorted(
             p.address
@@ -147,3 +235,7 @@ class World:
             return []
         found = f"state {state}, {replicas} replicas, {len(pods)} ready, slice {ours and listed}"
         return [f"{app} is neither awake nor asleep: {found}, resolvers {live}"]
+
+
+def _is_ready(pod: JsonObject) -> bool:
+    return bool(pod["status"]["conditions"][0]["status"] == "True")
