@@ -10,7 +10,8 @@ from elasti.api.conditions import TransitionReason
 from elasti.api.states import State
 from elasti.operator.handover import machine
 from elasti.operator.handover.machine import HOLDS, RULES, Rule
-from tests.model import leader
+from elasti.resolver.ports.claims import PortClaims, PortDecision
+from tests.model import leader, ports
 from tests.model.search import Found, Search
 
 
@@ -59,3 +60,16 @@ def test_the_way_to_a_broken_state_is_printed(monkeypatch: pytest.MonkeyPatch):
         Search(faults=0).run(6)
     assert found.value.way[0].startswith("point")
     assert all(found.value.way)
+
+
+def test_no_order_of_two_claims_gives_a_port_to_another():
+    assert ports.search(30) == ports.search(31) > 15
+
+
+def test_a_port_of_another_service_is_found(monkeypatch: pytest.MonkeyPatch):
+    def newest(self: PortClaims, port: int) -> PortDecision:
+        return PortDecision(next(reversed(self._claims.get(port, {None: None}).values())))
+
+    monkeypatch.setattr(PortClaims, "_decided", newest)
+    with pytest.raises(leader.Broken, match=r"NoPortOfAnotherService|OwnerKeepsItsPort"):
+        ports.search(8)
