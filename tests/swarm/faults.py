@@ -293,7 +293,7 @@ MOMENTS = (
 )  # fmt: skip
 
 # Kinds that meet each other; one that stands twice is drawn twice as often.
-SUBJECTS = (
+SUBJECTS: tuple[tuple[str, ...], ...] = (
     ("a person scales up", "a person scales", "a person asks for a wake-up"),
     ("the leader crashes", "a person asks for sleep", "a person asks for sleep"),
     ("the leader crashes", "an operator is replaced", "an operator is cut off"),
