@@ -135,15 +135,12 @@ class FaultInjector:
         self._standing = [fault for fault in self._standing if not fault.until or fault.until > now]
         for fault in self._standing:
             if attributes.path.startswith(fault.path) and fault.verb in ("", attributes.verb):
-                self._spend(fault)
+                if fault.count is not None:
+                    fault.count -= 1
+                    if fault.count <= 0:
+                        self._standing.remove(fault)
                 return fault
         return None
-
-    def _spend(self, fault: InjectedFault) -> None:
-        if fault.count is not None:
-            fault.count -= 1
-            if fault.count <= 0:
-                self._standing.remove(fault)
 
     async def _delay(self, fault: InjectedFault) -> None:
         if fault.delay > 0:

@@ -189,7 +189,8 @@ class ApiServer:
             hosts = [self.host, *self._hosts, *server_names(self._service_network)]
             site = web.TCPSite(runner, self.host, self.port, ssl_context=self.server_tls(hosts))
             await site.start()
-            self.port = _bound_port(runner)
+            (address, *_) = runner.addresses
+            self.port = int(address[1])
             populate(
                 self.core.store,
                 self.core.stamps,
@@ -253,8 +254,3 @@ class ApiServer:
             key.write_bytes(pair.key)
             context.load_cert_chain(certificate, key)
         return context
-
-
-def _bound_port(runner: web.ServerRunner) -> int:
-    (address, *_) = runner.addresses
-    return int(address[1])

@@ -166,8 +166,9 @@ class GcGuard:
         load = GcLoad(self._collector if self._enabled else None)
         try:
             yield load
-            if self._enabled:
-                self._freeze_once()
+            if self._enabled and not self._frozen:
+                self._frozen = True
+                self._collector.freeze()
         finally:
             load.end()
 
@@ -176,8 +177,3 @@ class GcGuard:
         if self._frozen:
             self._frozen = False
             self._collector.thaw()
-
-    def _freeze_once(self) -> None:
-        if not self._frozen:
-            self._frozen = True
-            self._collector.freeze()

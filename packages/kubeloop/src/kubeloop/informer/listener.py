@@ -178,7 +178,8 @@ class ProcessorListener(Generic[T]):
                 failed = True
             finally:
                 if type(note) is Added and note.initial:
-                    self._initial_done()
+                    self._initial_left -= 1
+                    self._check_gate()
             called = time()
             if called >= ends or count >= MOST_CALLS:
                 break
@@ -210,10 +211,6 @@ class ProcessorListener(Generic[T]):
             " blocking=True",
             *(self.name, seconds * 1000),
         )
-
-    def _initial_done(self) -> None:
-        self._initial_left -= 1
-        self._check_gate()
 
     def _check_gate(self) -> None:
         if self._upstream_synced and self._initial_left == 0:

@@ -223,7 +223,7 @@ class AdmissionServer:
         self, resource: Resource[JsonObject], found: JsonObject, wanted: JsonObject
     ) -> None:
         operations: list[JsonObject] = []
-        bundle = _base64(self._served.authorities) if self._served else ""
+        bundle = base64.b64encode(self._served.authorities).decode() if self._served else ""
         ours = {_way(one) for one in wanted["webhooks"]}
         for number, one in enumerate(found.get("webhooks") or ()):
             if _way(one) in ours and one["clientConfig"].get("caBundle") != bundle:
@@ -267,7 +267,3 @@ def _mounted(directory: Path) -> _Served:
         raise CredentialError(
             f"{error.filename}: {error.strerror}; mount a Secret with tls.crt and tls.key at {directory}"
         ) from error
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -234,13 +234,10 @@ class ContainerInit:
             elif number == STOP:
                 _signal_group(program, signal.SIGTERM)
             else:
-                self._kill_everything(program)
-
-    def _kill_everything(self, program: int) -> None:
-        _signal_group(program, signal.SIGKILL)
-        for pid in list(linux.descendants(os.getpid())):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                _signal_group(program, signal.SIGKILL)
+                for pid in list(linux.descendants(os.getpid())):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
     def _reap(self, program: int) -> int | None:
         code = None

@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from devkube.kubelet.supervisor import linux
 from devkube.kubelet.supervisor.init import END, STOP, WATCHED, ContainerInit, keep_only
@@ -97,15 +96,12 @@ class ContainerSupervisor:
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_init(spec, result, output)
+                signal.set_wakeup_fd(-1)
+                keep_only(result, output)
+                ContainerInit(spec, self._isolation, result=result, output=output).run()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
-
-    def _become_init(self, spec: ProcessSpec, result: int, output: int) -> NoReturn:
-        signal.set_wakeup_fd(-1)
-        keep_only(result, output)
-        ContainerInit(spec, self._isolation, result=result, output=output).run()
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):

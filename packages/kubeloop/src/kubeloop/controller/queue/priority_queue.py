@@ -172,7 +172,7 @@ class PriorityQueue(RateLimitedQueue[K]):
         if self._shutting_down:
             return
         delay = max(at_least, self._delay(item, after=after, rate_limited=rate_limited))
-        if delay > 0 and not self._is_asked_for_now(item):
+        if delay > 0 and not (item in self._ready or item in self._dirty):
             self._timers.wait(item, delay, priority)
         else:
             waiting = self._timers.discard(item)
@@ -193,6 +193,3 @@ class PriorityQueue(RateLimitedQueue[K]):
         if rate_limited:
             delays.append(self._limiter.when(item))
         return min(delays, default=0.0)
-
-    def _is_asked_for_now(self, item: K) -> bool:
-        return item in self._ready or item in self._dirty

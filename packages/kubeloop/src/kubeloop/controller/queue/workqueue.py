@@ -135,7 +135,10 @@ class WorkQueue(Generic[K]):
         if self._shutting_down:
             return
         if item in self._processing:
-            self._mark_dirty(item, priority)
+            present = self._dirty.get(item)
+            self._dirty[item] = priority if present is None else max(present, priority)
+            if present is None:
+                self._meter.added(item, len(self))
         elif (rank := self._ready.rank(item)) is None:
             self._make_ready(item, priority)
             self._meter.added(item, len(self))
@@ -170,7 +173,8 @@ class WorkQueue(Generic[K]):
         if (priority := self._dirty.pop(item, None)) is not None:
             self._make_ready(item, priority)
             self._meter.requeued(len(self))
-        self._finish_drain()
+        if self._drainers and self._is_idle():
+            _release(self._drainers)
 
     def shutdown(self) -> None:
         """Stop taking items; getters get what is ready and then `QueueShutDown`.
@@ -199,16 +203,6 @@ class WorkQueue(Generic[K]):
 
     def _is_idle(self) -> bool:
         return not self._ready and not self._processing
-
-    def _finish_drain(self) -> None:
-        if self._drainers and self._is_idle():
-            _release(self._drainers)
-
-    def _mark_dirty(self, item: K, priority: int) -> None:
-        present = self._dirty.get(item)
-        self._dirty[item] = priority if present is None else max(present, priority)
-        if present is None:
-            self._meter.added(item, len(self))
 
     def _make_ready(self, item: K, priority: int) -> None:
         self._ready.put(item, -priority)
