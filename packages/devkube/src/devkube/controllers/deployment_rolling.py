@@ -59,9 +59,7 @@ def new_size(spec: DeploymentSpec, present: int, everything: int) -> int:
     if not is_rolling(spec):
         return spec.replicas
     room = spec.replicas + max_surge(spec) - everything
-    if room <= 0:
-        return present
-    return present + min(room, spec.replicas - present)
+    return present if room <= 0 else present + min(room, spec.replicas - present)
 
 
 def total(sets: list[ReplicaSet]) -> int:

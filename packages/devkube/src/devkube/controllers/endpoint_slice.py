@@ -58,9 +58,7 @@ def services_on_node(shared: SharedInformers, node: str) -> Iterable[Request]:
 
 def concerns_endpoints(note: Notification[SlimPod]) -> bool:
     """Whether a pod changed in a way that shows in endpoints."""
-    if isinstance(note, Updated):
-        return _face(note.old) != _face(note.new)
-    return True
+    return _face(note.old) != _face(note.new) if isinstance(note, Updated) else True
 
 
 def _face(pod: SlimPod) -> tuple[object, ...]:

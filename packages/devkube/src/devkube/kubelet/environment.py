@@ -81,9 +81,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
-        if name is None:
-            return "$"
-        return variables.get(name, match.group(0))
+        return "$" if name is None else variables.get(name, match.group(0))
 
     return _REFERENCE.sub(value, text)
 

@@ -94,9 +94,7 @@ def cut(text: str, width: int) -> str:
 
 def fitted(text: str) -> str:
     """Return a line that fits the terminal; unchanged if the output is not a terminal."""
-    if not sys.stdout.isatty():
-        return text
-    return cut(text, shutil.get_terminal_size().columns)
+    return text if not sys.stdout.isatty() else cut(text, shutil.get_terminal_size().columns)
 
 
 def duration(seconds: float) -> str:

@@ -77,9 +77,7 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
 
 def state_of(es: ElastiService) -> str:
     """Return its state in a word, also while the operator has not reported one."""
-    if not es.status.conditions:
-        return "pending"
-    return shown_state(es)
+    return "pending" if not es.status.conditions else shown_state(es)
 
 
 def trouble_of(es: ElastiService, now: dt.datetime) -> str:

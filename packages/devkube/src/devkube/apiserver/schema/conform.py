@@ -126,9 +126,7 @@ _INT32 = _integer(32)
 
 
 def _int_or_string(value: Any, path: str) -> int | str:
-    if isinstance(value, str):
-        return value
-    return _INT32(value, path)
+    return value if isinstance(value, str) else _INT32(value, path)
 
 
 def _is_number(value: Any) -> bool:
