@@ -113,7 +113,11 @@ class ServiceAccountTokens:
     def verify(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]]:
         """Return whose token it is, and those of the audiences that it is for; raises TokenError."""
         claims = self.key.claims(token)
-        self._check_time(claims)
+        now = self.stamps.moment().timestamp()
+        if now >= claims["exp"]:
+            raise TokenError("service account token has expired")
+        if now + _LEEWAY.total_seconds() < claims["nbf"]:
+            raise TokenError("service account token is not valid yet")
         meant = [audience for audience in audiences if audience in claims["aud"]]
         if not meant:
             raise TokenError(
@@ -122,13 +126,6 @@ class ServiceAccountTokens:
             )
         self._check_objects(claims[_PRIVATE])
         return _user(claims), meant
-
-    def _check_time(self, claims: JsonObject) -> None:
-        now = self.stamps.moment().timestamp()
-        if now >= claims["exp"]:
-            raise TokenError("service account token has expired")
-        if now + _LEEWAY.total_seconds() < claims["nbf"]:
-            raise TokenError("service account token is not valid yet")
 
     def _check_objects(self, private: JsonObject) -> None:
         namespace, account = private["namespace"], private["serviceaccount"]

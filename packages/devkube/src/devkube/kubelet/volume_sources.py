@@ -18,7 +18,6 @@ import msgspec
 from devkube.kubelet import environment
 from devkube.kubelet.environment import ConfigurationError, DownwardContext
 from devkube.kubelet.pod_types import (
-    ContainerSpec,
     DownwardVolume,
     KeyToPath,
     KubeletPod,
@@ -228,19 +227,15 @@ class ObjectCache:
 def named_by(pod: KubeletPod) -> Iterator[tuple[str, str]]:
     """Yield kind and name of every object that a pod refers to."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        yield from _in_container(container)
+        for source in container.env_from:
+            for kind, whole in named_objects(source.config_map_ref, source.secret_ref):
+                yield kind, whole.name
+        for origin in (variable.value_from for variable in container.env):
+            if origin is not None:
+                for kind, key in named_objects(origin.config_map_key_ref, origin.secret_key_ref):
+                    yield kind, key.name
     for volume in pod.spec.volumes:
         yield from _in_volume(volume)
-
-
-def _in_container(container: ContainerSpec) -> Iterator[tuple[str, str]]:
-    for source in container.env_from:
-        for kind, whole in named_objects(source.config_map_ref, source.secret_ref):
-            yield kind, whole.name
-    for origin in (variable.value_from for variable in container.env):
-        if origin is not None:
-            for kind, key in named_objects(origin.config_map_key_ref, origin.secret_key_ref):
-                yield kind, key.name
 
 
 def _in_volume(volume: Volume) -> Iterator[tuple[str, str]]:

@@ -129,15 +129,6 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, entry.help) for name, entry in part.items()])
 
 
-def _suit_the_terminal(ctx: click.Context) -> None:
-    """Write no colours if they are unwanted, and no traceback if a character cannot be shown."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        ctx.color = False
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="elasti %(version)s")
 @click.pass_context
@@ -156,4 +147,9 @@ def main(ctx: click.Context) -> None:
       1 failed       4 not allowed      7 out of time
       2 wrong call   5 no cluster       130 interrupted
     """
-    _suit_the_terminal(ctx)
+    # No colours if they are unwanted, and no traceback if a character cannot be shown.
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -126,10 +126,6 @@ def _check(schema: Any, path: str, *, root: bool = False) -> Iterator[FieldError
         yield required(f"{path}.type", "must not be empty for specified object fields")
     elif kind and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
-    yield from _check_children(schema, path)
-
-
-def _check_children(schema: JsonObject, path: str) -> Iterator[FieldError]:
     properties = schema.get("properties")
     for name, child in properties.items() if isinstance(properties, dict) else ():
         yield from _check(child, f"{path}.properties[{name}]")

@@ -108,7 +108,12 @@ class ObjectWriter:
         check_target(call, new)
         self._check_version(call, new, old)
         errors = _deletion_is_fixed(new, old)
-        self._keep_metadata(new, old)
+        metadata, before = new["metadata"], old["metadata"]
+        for name in (*_SERVER_OWNED, "generateName"):
+            if name in before:
+                metadata[name] = before[name]
+            elif name != "generateName":
+                metadata.pop(name, None)
         self._consult(self.admission, call, AdmissionOperation.UPDATE, new, old)
         strategy = call.resource.strategy
         strategy.prepare_update(new, old, call.served)
@@ -226,14 +231,6 @@ class ObjectWriter:
                 )
         elif version != old["metadata"]["resourceVersion"]:
             raise call.resource.conflict(call.name)
-
-    def _keep_metadata(self, new: JsonObject, old: JsonObject) -> None:
-        metadata, before = new["metadata"], old["metadata"]
-        for name in (*_SERVER_OWNED, "generateName"):
-            if name in before:
-                metadata[name] = before[name]
-            elif name != "generateName":
-                metadata.pop(name, None)
 
     def _count_generation(self, call: Call, new: JsonObject, old: JsonObject) -> None:
         if not call.resource.strategy.tracks_generation:

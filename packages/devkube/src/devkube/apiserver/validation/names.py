@@ -10,7 +10,6 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from devkube.apiserver.status import FieldError, FieldErrorType, invalid, required
 from kubeloop.aio.clock import Clock
@@ -127,7 +126,11 @@ def check_metadata(
         errors += [invalid("metadata.namespace", namespace, text) for text in dns_label(namespace)]
     errors += check_labels(metadata.get("labels") or {}, "metadata.labels")
     errors += _check_annotations(metadata.get("annotations") or {})
-    errors += _check_finalizers(metadata.get("finalizers") or [])
+    errors += [
+        invalid("metadata.finalizers", name, text)
+        for name in metadata.get("finalizers") or []
+        for text in qualified_name(name)
+    ]
     errors += _check_owners(metadata.get("ownerReferences") or [])
     return errors
 
@@ -151,14 +154,6 @@ def _check_annotations(annotations: JsonObject) -> list[FieldError]:
         detail = f"may not be more than {_ANNOTATIONS_LIMIT} bytes"
         errors.append(FieldError(FieldErrorType.TOO_LONG, field, "", detail))
     return errors
-
-
-def _check_finalizers(finalizers: list[Any]) -> list[FieldError]:
-    return [
-        invalid("metadata.finalizers", name, text)
-        for name in finalizers
-        for text in qualified_name(name)
-    ]
 
 
 def _check_owners(owners: list[JsonObject]) -> Iterator[FieldError]:

@@ -53,22 +53,18 @@ def bind_all(mounts: Iterable[Mount]) -> None:
     _prepare_root(mount.target for mount in ordered)
     own: set[Path] = set()
     for mount in ordered:
-        _bind(mount, own)
+        target = _mount_point(mount, own)
+        linux.mount(mount.source, str(target), flags=linux.MS_BIND | linux.MS_REC)
+        if mount.read_only:
+            flags = linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY
+            present = os.statvfs(target).f_flag
+            flags |= sum(flag for seen, flag in _KEPT if present & seen)
+            linux.mount("none", str(target), flags=flags)
 
 
 def _prepare_root(targets: Iterable[str]) -> None:
     if any(_deepest_existing(Path(target)) == Path("/") for target in targets):
         _replace_root()
-
-
-def _bind(mount: Mount, own: set[Path]) -> None:
-    target = _mount_point(mount, own)
-    linux.mount(mount.source, str(target), flags=linux.MS_BIND | linux.MS_REC)
-    if mount.read_only:
-        flags = linux.MS_BIND | linux.MS_REMOUNT | linux.MS_RDONLY
-        present = os.statvfs(target).f_flag
-        flags |= sum(flag for seen, flag in _KEPT if present & seen)
-        linux.mount("none", str(target), flags=flags)
 
 
 def _mount_point(mount: Mount, own: set[Path]) -> Path:
@@ -150,7 +146,16 @@ class ContainerInit:
     def run(self) -> NoReturn:
         """Never return. `WATCHED` signals are blocked already."""
         try:
-            self._set_up()
+            linux.die_with_parent(END)
+            linux.adopt_orphans()
+            if self._namespaces and self._spec.join:
+                linux.setns(os.pidfd_open(self._spec.join), linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
+            elif self._namespaces:
+                linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
+                make_private()
+                bind_all(self._spec.mounts)
+                if self._spec.hostname:
+                    linux.set_hostname(self._spec.hostname)
             program = self._fork_program()
         except OSError as error:
             self._fail(f"error setting up the container: {error}")
@@ -158,21 +163,6 @@ class ContainerInit:
         code = self._accompany(program)
         linux.kill_descendants()
         os._exit(code)
-
-    def _set_up(self) -> None:
-        linux.die_with_parent(END)
-        linux.adopt_orphans()
-        if self._namespaces and self._spec.join:
-            linux.setns(os.pidfd_open(self._spec.join), linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
-        elif self._namespaces:
-            self._set_up_namespaces()
-
-    def _set_up_namespaces(self) -> None:
-        linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
-        make_private()
-        bind_all(self._spec.mounts)
-        if self._spec.hostname:
-            linux.set_hostname(self._spec.hostname)
 
     def _fork_program(self) -> int:
         pid = os.fork()
@@ -193,17 +183,14 @@ class ContainerInit:
             null = os.open(os.devnull, os.O_RDONLY)
             for stream, fd in enumerate((null, self._output, self._output)):
                 os.dup2(fd, stream)
-            self._change_directory()
+            try:
+                os.chdir(self._spec.cwd)
+            except OSError as error:
+                where = f'chdir to cwd ("{self._spec.cwd}") set in config.json failed'
+                self._fail(f"{where}: {(error.strerror or '').lower()}")
             os.execvpe(self._spec.argv[0], self._spec.argv, self._spec.env)  # noqa: S606 -- the pod's command
         except OSError as error:
             self._fail(self._why(error))
-
-    def _change_directory(self) -> None:
-        try:
-            os.chdir(self._spec.cwd)
-        except OSError as error:
-            where = f'chdir to cwd ("{self._spec.cwd}") set in config.json failed'
-            self._fail(f"{where}: {(error.strerror or '').lower()}")
 
     def _why(self, error: OSError) -> str:
         program = self._spec.argv[0]

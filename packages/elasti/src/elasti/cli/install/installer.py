@@ -98,7 +98,12 @@ class Installer:
         await self._refuse_to_abandon(previous)
         await self._refuse_to_strand()
         if not self.image_is_named and await self._pulls_images():
-            raise _no_image(self.choices.image)
+            raise Failure(
+                ExitCode.FAILED,
+                f"--image is missing: {self.choices.image} is not published, so nodes cannot pull it",
+                remedy="Build one from the Dockerfile, push it, and name it: elasti install --image"
+                " registry.example.com/elasti:1",
+            )
         self.choices = await self._reaching_server()
         return previous
 
@@ -257,15 +262,6 @@ class Installer:
                 self.progress.say(f"  {change}")
             if applied.unchecked:
                 self.progress.say(f"  not checked: {applied.unchecked}")
-
-
-def _no_image(image: str) -> Failure:
-    return Failure(
-        ExitCode.FAILED,
-        f"--image is missing: {image} is not published, so nodes cannot pull it",
-        remedy="Build one from the Dockerfile, push it, and name it: elasti install --image"
-        " registry.example.com/elasti:1",
-    )
 
 
 def _abandoned(left: list[JsonObject]) -> Failure:

@@ -212,7 +212,11 @@ class Uninstaller:
         if left and works:
             left = await self._instead(left)
         if left and not self.force:
-            raise _not_let_go(left)
+            raise Failure(
+                ExitCode.TIMED_OUT,
+                f"not finalized in time: {name_some(left)}",
+                remedy="Run it again to continue; --force removes their finalizers.",
+            )
         if left:
             await self._targets.let_go()
         self.progress.done("ElastiServices", "removed")
@@ -314,12 +318,4 @@ def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
         f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their {loss}",
         remedy="See why: elasti describe NAME. Then try again with a longer --timeout, or leave them"
         " so with --force.",
-    )
-
-
-def _not_let_go(left: list[JsonObject]) -> Failure:
-    return Failure(
-        ExitCode.TIMED_OUT,
-        f"not finalized in time: {name_some(left)}",
-        remedy="Run it again to continue; --force removes their finalizers.",
     )

@@ -41,7 +41,13 @@ class Endpoint:
     ) -> Endpoint:
         """Take a URL apart. Raises `ConfigError` that names it and what is wrong with it."""
         parts = _split(url)
-        _refuse_extras(parts, url)
+        if parts.username is not None or parts.password is not None:
+            raise ConfigError(
+                "server URL carries a user name or password: move them to the user entry's"
+                " username/password or token"
+            )
+        if parts.query or parts.fragment:
+            raise _bad(url, "it must not have a query or a fragment")
         return cls(
             scheme=parts.scheme,
             host=_host(parts, url),
@@ -124,16 +130,6 @@ def _split(url: str) -> SplitResult:
     if parts.scheme not in _DEFAULT_PORTS:
         raise _bad(url, f"its scheme {parts.scheme!r} is neither https nor http")
     return parts
-
-
-def _refuse_extras(parts: SplitResult, url: str) -> None:
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(
-            "server URL carries a user name or password: move them to the user entry's"
-            " username/password or token"
-        )
-    if parts.query or parts.fragment:
-        raise _bad(url, "it must not have a query or a fragment")
 
 
 def _host(parts: SplitResult, url: str) -> str:

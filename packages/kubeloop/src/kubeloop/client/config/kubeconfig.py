@@ -213,7 +213,11 @@ def parse_kubeconfig(content: bytes, file: Path) -> Kubeconfig:
 
     raw = kubeconfig_yaml.load(content, file)
     document = _convert(raw if raw is not None else {}, _Document, f"{file}")
-    _check_kind(document, file)
+    if (document.kind or "Config", document.api_version or "v1") != ("Config", "v1"):
+        raise ConfigError(
+            f"{file}: apiVersion {document.api_version!r}, kind {document.kind!r} is not a"
+            " kubeconfig; expected apiVersion v1, kind Config"
+        )
     return Kubeconfig(
         files=(file,),
         current_context=document.current_context,
@@ -243,14 +247,6 @@ def _first_wins(maps: Iterable[Mapping[str, KubeconfigEntry[T]]]) -> dict[str, K
         for name, entry in entries.items():
             merged.setdefault(name, entry)
     return merged
-
-
-def _check_kind(document: _Document, file: Path) -> None:
-    if (document.kind or "Config", document.api_version or "v1") != ("Config", "v1"):
-        raise ConfigError(
-            f"{file}: apiVersion {document.api_version!r}, kind {document.kind!r} is not a"
-            " kubeconfig; expected apiVersion v1, kind Config"
-        )
 
 
 def _entries(

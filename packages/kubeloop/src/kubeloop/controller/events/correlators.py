@@ -255,7 +255,7 @@ class EventSeries:
             "reason": record.reason,
             "regarding": msgspec.to_builtins(record.regarding),
             **({"related": msgspec.to_builtins(related)} if related else {}),
-            "note": _shortened(record.message),
+            "note": record.message.encode()[:_LONGEST_NOTE].decode(errors="ignore"),
             "type": record.type,
         }
 
@@ -269,8 +269,3 @@ def _key(record: EventRecord) -> _Key:
         record.reason,
         record.action,
     )
-
-
-def _shortened(note: str) -> str:
-    """Cut a note to the bytes that the API takes."""
-    return note.encode()[:_LONGEST_NOTE].decode(errors="ignore")
