@@ -261,9 +261,7 @@ class LabelSelector:
         return all(requirement.matches(found) for requirement in self.requirements)
 
     def __str__(self) -> str:
-        if self.matches_nothing:
-            return "<nothing>"
-        return ",".join(map(str, self.requirements))
+        return "<nothing>" if self.matches_nothing else ",".join(map(str, self.requirements))
 
 
 class _Parser:
