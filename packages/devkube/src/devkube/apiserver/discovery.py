@@ -260,7 +260,6 @@ class OpenApiDocuments:
     def _add(self, schemas: JsonObject, name: str) -> None:
         if name in schemas:
             return
-        schemas[name] = {}
         pending: list[str] = []
         schemas[name] = _referenced(self._types.definition(name), pending)
         for reference in pending:

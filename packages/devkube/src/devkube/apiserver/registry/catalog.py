@@ -251,7 +251,8 @@ def _resource(
 ) -> ServedResource:
     kind = entry["kind"]
     rules = KIND_RULES.get(kind, KindRules())
-    definition = definition_name(group, version, kind)
+    package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
+    definition = f"{package}.{version}.{kind}"
     load, store = _CONVERSIONS.get((group, version, kind), (no_conversion, no_conversion))
     served = ServedVersion(
         version=version,
@@ -276,9 +277,3 @@ def _resource(
         verbs=tuple(entry["verbs"]),
         collection=SHARED_COLLECTIONS.get((group, entry["name"]), ""),
     )
-
-
-def definition_name(group: str, version: str, kind: str) -> str:
-    """Return the OpenAPI definition of a kind of ours."""
-    package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
-    return f"{package}.{version}.{kind}"

@@ -16,11 +16,7 @@ from devkube.apiserver.validation import names
 from kubeloop.objects.meta import JsonObject
 
 
-def _leave(obj: JsonObject) -> None:
-    """Change nothing."""
-
-
-def _leave_update(new: JsonObject, old: JsonObject) -> None:
+def _leave(*_objects: JsonObject) -> None:
     """Change nothing."""
 
 
@@ -34,7 +30,7 @@ class KindRules:
 
     default: Callable[[JsonObject], None] = _leave
     prepare_create: Callable[[JsonObject], None] = _leave
-    prepare_update: Callable[[JsonObject, JsonObject], None] = _leave_update
+    prepare_update: Callable[[JsonObject, JsonObject], None] = _leave
     validate: Callable[[JsonObject], Iterable[FieldError]] = _accept
     validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _accept
     name_rule: Callable[[str], list[str]] = names.dns_subdomain
@@ -51,21 +47,12 @@ class BuiltinStrategy:
     def __init__(self, rules: KindRules, *, namespaced: bool) -> None:
         self._rules = rules
         self._namespaced = namespaced
-
-    @property
-    def tracks_generation(self) -> bool:
-        """Whether a change of the desired state increments the generation."""
-        return self._rules.generation
-
-    @property
-    def blind_update(self) -> bool:
-        """Whether an update without resourceVersion is taken."""
-        return self._rules.blind_update
-
-    @property
-    def selectable(self) -> Mapping[str, tuple[str, ...]]:
-        """Fields that field selectors may name."""
-        return self._rules.selectable
+        # Whether a change of the desired state increments the generation.
+        self.tracks_generation = rules.generation
+        # Whether an update without resourceVersion is taken.
+        self.blind_update = rules.blind_update
+        # Fields that field selectors may name.
+        self.selectable = rules.selectable
 
     def decode(self, obj: JsonObject, served: ServedVersion) -> tuple[JsonObject, list[str]]:
         """Return the object as its type allows, and its unknown fields."""

@@ -42,11 +42,6 @@ _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
 _INHERITED = 3
 
 
-def make_private() -> None:
-    """Keep the mounts of this mount namespace from spreading."""
-    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-
-
 def bind_all(mounts: Iterable[Mount]) -> None:
     """Bind volumes, outer mount points before inner ones."""
     ordered = sorted(mounts, key=lambda mount: len(Path(mount.target).parts))
@@ -152,7 +147,8 @@ class ContainerInit:
                 linux.setns(os.pidfd_open(self._spec.join), linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
             elif self._namespaces:
                 linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
-                make_private()
+                # The mounts of this mount namespace must not spread.
+                linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
                 bind_all(self._spec.mounts)
                 if self._spec.hostname:
                     linux.set_hostname(self._spec.hostname)
