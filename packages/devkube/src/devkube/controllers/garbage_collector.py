@@ -153,20 +153,17 @@ class GarbageCollector:
         if item is None:
             return
         if item.orphans_dependents:
-            await self._orphan(item)
+            # The dependents go free first, then the owner.
+            for dependent in self._graph.dependents(item.uid):
+                keep = tuple(ref for ref in dependent.owners if ref.uid != item.uid)
+                await self._set_owners(dependent, keep)
+            await self._drop_finalizer(item, ORPHAN)
         elif item.waits_for_dependents:
             await self._wait(item)
         elif not item.is_deleting:
             await self._judge(item)
 
     # Owners that are going
-
-    async def _orphan(self, item: GraphNode) -> None:
-        """Let the dependents go free, then the owner."""
-        for dependent in self._graph.dependents(item.uid):
-            keep = tuple(ref for ref in dependent.owners if ref.uid != item.uid)
-            await self._set_owners(dependent, keep)
-        await self._drop_finalizer(item, ORPHAN)
 
     async def _wait(self, item: GraphNode) -> None:
         """Let the owner go once nothing that blocks it is left."""

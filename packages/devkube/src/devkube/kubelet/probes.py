@@ -136,7 +136,12 @@ class ContainerChecks:
                 self.address, grpc.port, service=grpc.service or "", timeout=timeout, agent=agent
             )
         if spec.exec is not None:
-            return await self._execute(spec.exec.command, timeout)
+            try:
+                code, output = await self.execute(spec.exec.command, timeout)
+            except TimeoutError:
+                text = f'command "{" ".join(spec.exec.command)}" timed out after {timeout:g}s'
+                return ProbeOutcome(healthy=False, message=text)
+            return ProbeOutcome(healthy=code == 0, message=output)
         raise ProbeError(f"missing probe handler for {self.container.name}")
 
     async def hook(self, hook: LifecycleHandler) -> ProbeOutcome:
@@ -159,11 +164,3 @@ class ContainerChecks:
         if number is None:
             raise ProbeError(f"invalid port number: {port}")
         return number
-
-    async def _execute(self, command: tuple[str, ...], timeout: float) -> ProbeOutcome:
-        try:
-            code, output = await self.execute(command, timeout)
-        except TimeoutError:
-            text = f'command "{" ".join(command)}" timed out after {timeout:g}s'
-            return ProbeOutcome(healthy=False, message=text)
-        return ProbeOutcome(healthy=code == 0, message=output)

@@ -385,12 +385,9 @@ class SharedInformerFactory:
         finally:
             self._crashed = None
             self.stop()
-            await self._shutdown_for_sure()
-
-    async def _shutdown_for_sure(self) -> None:
-        """Shut down even when cancelled meanwhile."""
-        tasks = [shared.task for shared in self._shared.values() if shared.task is not None]
-        try:
-            await finish(tasks, cancel=False)
-        finally:
-            await self.shutdown()
+            tasks = [shared.task for shared in self._shared.values() if shared.task is not None]
+            # Shut down even when cancelled meanwhile.
+            try:
+                await finish(tasks, cancel=False)
+            finally:
+                await self.shutdown()

@@ -188,15 +188,12 @@ class PodWorker:
     # After the containers
 
     async def _finish(self, action: FinishPod) -> None:
-        await self._stop_preparing()
+        task, self._preparing = self._preparing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
         self._sandbox.remove()
         await self._writer.settled()
         if action.remove:
             await self._writer.remove()
             shutil.rmtree(self._directory, ignore_errors=True)
-
-    async def _stop_preparing(self) -> None:
-        task, self._preparing = self._preparing, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])

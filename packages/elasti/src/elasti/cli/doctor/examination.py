@@ -49,7 +49,9 @@ class Examination:
         """Read everything. Raises KubeError if the cluster does not answer."""
         self._found.append(installation.judge_server(await self._client.server_version()))
         await self._definition()
-        await self._own_rights()
+        with self._noted("your rights"):
+            wanted = permissions.needs(self._namespace, self._elasti)
+            self._found += await permissions.judge_own(self._client, wanted)
         deployments = await self._programs()
         await self._accounts(deployments)
         objects = await self._services()
@@ -64,11 +66,6 @@ class Examination:
             found = await _or_none(definitions.get(f"{PLURAL}.{GROUP}"))
             self._is_defined = found is not None
             self._found += installation.judge_definition(found)
-
-    async def _own_rights(self) -> None:
-        with self._noted("your rights"):
-            wanted = permissions.needs(self._namespace, self._elasti)
-            self._found += await permissions.judge_own(self._client, wanted)
 
     async def _programs(self) -> list[JsonObject]:
         resource = self._client.resource("apps/v1/deployments", namespace=self._elasti)

@@ -94,7 +94,12 @@ class Installer:
         previous = await installed_operator(self.client, self.choices.namespace)
         if previous is not None and previous.helm_release and not self.from_helm:
             raise _of_helm(previous)
-        await self._refuse_other_operators()
+        # Two operators would undo each other's work.
+        for other in await installed_operators(self.client):
+            if other.namespace == self.choices.namespace:
+                continue
+            if other.overlaps(self.choices.watch_namespaces):
+                raise _rival(other)
         await self._refuse_to_abandon(previous)
         await self._refuse_to_strand()
         if not self.image_is_named and await self._pulls_images():
@@ -195,14 +200,6 @@ class Installer:
             return bool(await services.items(selector=_DNS).to_list())
         except Forbidden:
             return True
-
-    async def _refuse_other_operators(self) -> None:
-        """Two operators would undo each other's work. Raises Failure."""
-        for other in await installed_operators(self.client):
-            if other.namespace == self.choices.namespace:
-                continue
-            if other.overlaps(self.choices.watch_namespaces):
-                raise _rival(other)
 
     async def _refuse_to_abandon(self, previous: InstalledOperator | None) -> None:
         """Raise Failure if a sleeping target would no longer be watched: it would sleep indefinitely."""

@@ -172,7 +172,10 @@ class Uninstaller:
     async def run(self) -> None:
         """Remove it."""
         if not self.keep:
-            await self._end_enrolment()
+            # Without this right, the operator cannot enrol again what is deleted here.
+            with contextlib.suppress(NotFound, Forbidden):
+                bindings = self.client.resource("rbac.authorization.k8s.io/v1/clusterrolebindings")
+                await bindings.delete(ENROLMENT)
         if self.survey.elastiservices:
             if await self._operator_works():
                 await self._end(works=True)
@@ -185,12 +188,6 @@ class Uninstaller:
         await self._remove_objects()
         if not self.keep:
             await self._remove_definition()
-
-    async def _end_enrolment(self) -> None:
-        """Take the operator the right to enrol again what is deleted here."""
-        with contextlib.suppress(NotFound, Forbidden):
-            bindings = self.client.resource("rbac.authorization.k8s.io/v1/clusterrolebindings")
-            await bindings.delete(ENROLMENT)
 
     # ElastiServices
 

@@ -201,7 +201,10 @@ async def lead(work: Work, keep: Work, *, on_lost: Callable[[], None]) -> None:
     keeping = asyncio.create_task(keep, name="keep the lease")
     working = asyncio.create_task(work, name="work of the leader")
     try:
-        await _until_lost_or_failed(keeping, working)
+        await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
+        failed = working.done() and not working.cancelled() and working.exception() is not None
+        if not failed and not keeping.done():
+            await asyncio.wait({keeping})
         if keeping.done():
             on_lost()
     finally:
@@ -212,13 +215,6 @@ async def lead(work: Work, keep: Work, *, on_lost: Callable[[], None]) -> None:
     for task in (keeping, working):
         if not task.cancelled():
             task.result()
-
-
-async def _until_lost_or_failed(keeping: asyncio.Task[None], working: asyncio.Task[None]) -> None:
-    await asyncio.wait({keeping, working}, return_when=asyncio.FIRST_COMPLETED)
-    failed = working.done() and not working.cancelled() and working.exception() is not None
-    if not failed and not keeping.done():
-        await asyncio.wait({keeping})
 
 
 async def call_report(report: LeaderReport, holder: str) -> None:
