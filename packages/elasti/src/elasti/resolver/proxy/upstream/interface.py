@@ -37,20 +37,10 @@ class Refusal(enum.Enum):
     BUSY = (503, "this service has too many open connections", "overflow")
     GONE = (503, "this service is no longer served here", "failed")
 
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.value[0]
-
-    @property
-    def message(self) -> str:
-        """The reason, for the client."""
-        return self.value[1]
-
-    @property
-    def outcome(self) -> str:
-        """What became of a connection that was held, for metrics."""
-        return self.value[2]
+    def __init__(self, status: int, message: str, outcome: str) -> None:
+        self.status = status
+        self.message = message
+        self.outcome = outcome
 
 
 class RequestFacts(Protocol):
