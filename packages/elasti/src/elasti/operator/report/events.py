@@ -119,7 +119,7 @@ class EventReporter:
 
     def deletion_waits(self, facts: Facts, state: ServiceState, message: str) -> None:
         """A deletion waits until the target is awake; the message says what to do about it."""
-        wait = Finding("DeletionWaits", f"the deletion waits until {message}")
+        wait = Finding(reason="DeletionWaits", message=f"the deletion waits until {message}")
         if facts.es.metadata.deletion_timestamp and wait not in state.handover.reported:
             state.handover.note_reported(state.handover.reported | {wait})
             self._normal(facts.es, "DeletionWaits", wait.message)
