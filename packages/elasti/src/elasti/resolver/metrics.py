@@ -178,8 +178,7 @@ class _ServiceFamilies:
         self.held = MetricFamily(
             "counter",
             "elasti_held_requests_total",
-            "Requests and connections that waited for a pod, by what became of them: `served`, `timeout`,"
-            " `client_gone`, `overflow` or `failed`.",
+            "Held requests, by what became of them: served, timeout, client_gone, overflow or failed.",
             ["namespace", "service", "outcome"],
         )
 

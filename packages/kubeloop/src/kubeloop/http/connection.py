@@ -12,6 +12,7 @@ the peer left; `complete` tells which, and `error` why, for those who care.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from typing import cast
 
@@ -111,13 +112,14 @@ class Connection(asyncio.BufferedProtocol):
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end and its reason, and let go of the transport.
+        """Note the end and its reason, take what still waits behind TLS, and let go of the transport.
 
         Under TLS it refers back to this object, and a cycle of both, with their buffers, stays until the
         garbage collector runs: a server that refuses every request would fill the memory.
         """
+        transport, self._transport = self._transport, None
+        self._take_waiting(transport, math.inf)
         self._end(exc)
-        self._transport = None
         self._buffer = memoryview(b"")
         self._may_write.set()
         if not self._closed.done():
@@ -256,24 +258,27 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._last_byte = self._loop.time()
         transport = self._transport
-        if transport is not None and not transport.is_closing() and self._take_waiting(transport):
-            transport.resume_reading()
+        if transport is not None and not transport.is_closing():
+            self._take_waiting(transport, self._queue_limit)
+            if not self._paused:
+                transport.resume_reading()
 
-    def _take_waiting(self, transport: asyncio.Transport) -> bool:
-        """Take what waits behind TLS; returns whether there is room for more.
+    def _take_waiting(self, transport: asyncio.Transport | None, limit: float) -> None:
+        """Take what waits behind TLS, until more than `limit` is queued.
 
-        If the peer left during the pause, asyncio reads one buffer on resuming and uvloop none; both drop the rest.
+        If the peer left during the pause, asyncio reads one buffer on resuming and drops the rest; uvloop reads
+        nothing, and closes without waiting for us to resume.
         """
-        tls = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
-        while tls is not None and self._queued <= self._queue_limit and not self._ended:
+        found = transport and transport.get_extra_info("ssl_object")
+        tls = cast("ssl.SSLObject | None", found)
+        while tls is not None and self._queued <= limit and not self._ended:
             try:
                 read = tls.read(len(self._buffer), self._buffer)
             except ssl.SSLError:
-                return True  # nothing waits; asyncio will meet any other error itself
+                return  # nothing waits; asyncio will meet any other error itself
             if not read:
-                return True  # the peer's goodbye
+                return  # the peer's goodbye
             self.buffer_updated(cast("int", read))
-        return not self._paused
 
     def _check_idle(self) -> None:
         now = self._loop.time()

@@ -98,7 +98,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         except HeadError as error:
             self._bad_head(self._buffer or data, error)
         except BodyFramingError as error:
-            self._refuse(400, str(error), retry=False)
+            self._refuse(400, str(error))
 
     def eof_received(self) -> bool:
         """The client half-closed; it still expects the running response."""
@@ -263,7 +263,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         except HeadError as error:
             self._bad_head(self._buffer, error)
         except BodyFramingError as error:
-            self._refuse(400, str(error), retry=False)
+            self._refuse(400, str(error))
         if self._head is None:
             self._idle = not (self._buffer or self._write_paused or self._finished)
             if self._eof and not (self._write_paused and self._buffer):
@@ -312,7 +312,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         if not self._used and data.startswith(_PREFACE):
             self._become_h2(data)
         else:
-            self._refuse(error.status, str(error), retry=False, linger=True)
+            self._refuse(error.status, str(error), linger=True)
 
     def _become_h2(self, data: bytes) -> None:
         transport, self._transport = self._transport, None
@@ -370,7 +370,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._break()
         elif self._buffer:
             if age > limits.head:
-                self._refuse(408, "the request head was not received in time", retry=False)
+                self._refuse(408, "the request head was not received in time")
         elif age > (limits.idle if self._used else limits.first_byte):
             self._close(linger=False)
 
@@ -385,7 +385,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             transport.abort()
         elif self._body is not None and not self._pauses:
             if age > limits.body_stall:
-                self._refuse(408, "the request body was not received in time", retry=False)
+                self._refuse(408, "the request body was not received in time")
         elif self._write_paused:
             if age > limits.read_stall:
                 self._break()

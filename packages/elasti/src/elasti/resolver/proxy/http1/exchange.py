@@ -149,7 +149,7 @@ class Http1Exchange(UpstreamSearch):
             self._show_page(self._waiting_page)
         else:
             explained = self.handler.upstream.explain(refusal)
-            self._refuse(refusal.status, explained, retry=True, outcome=refusal.outcome)
+            self._refuse(refusal.status, explained, refusal=refusal)
 
     def admit(self, address: UpstreamAddress) -> None:
         """A pod serves: go there, or let an open page reload."""
@@ -309,7 +309,7 @@ class Http1Exchange(UpstreamSearch):
         """Become a tunnel after an upgrade."""
         pod, transport, request = self._pod, self._transport, self._head
         if pod is None or transport is None or request is None or request.upgrade is None:
-            self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.message, retry=True)
+            self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.message, refusal=Refusal.BROKEN)
             return
         self._write_head(head, rest)
         if self._buffer:
@@ -384,15 +384,9 @@ class Http1Exchange(UpstreamSearch):
             self.handler.statistics.active -= 1
 
     def _refuse(
-        self,
-        status: int,
-        message: str,
-        *,
-        retry: bool,
-        linger: bool = False,
-        outcome: str = Refusal.BROKEN.outcome,
+        self, status: int, message: str, *, refusal: Refusal | None = None, linger: bool = False
     ) -> None:
-        """Answer with an error of our own, and close."""
+        """Answer with an error of our own, and close. With a refusal the client may retry."""
         if self._transport is None:
             return
         head_only = self._head is not None and self._head.method == b"HEAD"
@@ -400,14 +394,16 @@ class Http1Exchange(UpstreamSearch):
         answered = self._answered and self._head is not None
         if self._head is not None and not answered:
             self.leave_queue()
-            self._count(status, outcome)
+            self._count(status, (refusal or Refusal.BROKEN).outcome)
         elif self._head is None:
             self.handler.statistics.answers[status // 100].add(0.0)
         self._ends()
         if answered:
             self._break()
             return
-        self._write(refusal_response(status, message, retry=retry, head_only=head_only))
+        self._write(
+            refusal_response(status, message, retry=refusal is not None, head_only=head_only)
+        )
         self._close(linger=linger or unread)
 
     def _close(self, *, linger: bool) -> None:
