@@ -23,7 +23,7 @@ KNOWN = {
 }
 # Of each program with its command and a client, in bytes. A feature may raise them; say why in its commit. Patch
 # releases of Python differ by 40 kB, so leave that much room.
-TOTALS = {"elasti.operator.app": 15_900_000, "elasti.resolver.app": 14_400_000}
+TOTALS = {"elasti.operator.app": 15_850_000, "elasti.resolver.app": 14_400_000}
 NOT_LOADED = (
     *("aiohttp", "click", "cryptography", "devkube", "elasti.cli.main", "jwt", "yaml", "yarl"),
     *("kubeloop.client.config.kubeconfig", "kubeloop.client.auth.exec_plugin", "shutil"),

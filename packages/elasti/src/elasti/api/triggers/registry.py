@@ -13,7 +13,7 @@ import enum
 import functools
 import importlib
 import math
-import pkgutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -105,8 +105,7 @@ def _required_keys(metadata: type[TriggerMetadata]) -> tuple[str, ...]:
 @functools.cache
 def trigger_types() -> dict[str, TriggerType]:
     """Return all types by name. The same dict each time: a type that is added is like any other."""
-    package = importlib.import_module(__package__)
-    names = [found.name for found in pkgutil.iter_modules(package.__path__)]
+    names = [found.stem for found in Path(__file__).parent.glob("[!_]*.py")]
     modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
     values = [value for module in modules for value in vars(module).values()]
     found = {value.name: value for value in values if isinstance(value, TriggerType)}
