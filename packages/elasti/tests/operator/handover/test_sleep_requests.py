@@ -189,6 +189,11 @@ async def refusal(rig: Rig) -> str:
     return str(found["reason"])
 
 
+async def is_ready(rig: Rig) -> bool:
+    found = await rig.cluster.list("slices", selector="kubernetes.io/service-name=web")
+    return any(one["conditions"]["ready"] for piece in found for one in piece["endpoints"])
+
+
 async def events(rig: Rig, reason: str) -> list[JsonObject]:
     return [event for event in await rig.cluster.list("events") if event["reason"] == reason]
 
@@ -317,6 +322,28 @@ async def test_a_client_that_left_before_the_request_does_not_refuse_it(rig: Rig
         await eventually(rig.addresses)
         rig.resolver.reports, left_at = Left(), time.monotonic()
         await ask(rig)
+        await rig.becomes("Proxy")
+
+
+async def test_a_client_that_refused_an_earlier_request_does_not_refuse_one_when_pods_are_ready(
+    rig: Rig,
+):
+    rig.cluster.kubelet.may_be_ready = lambda pod: False
+    await rig.web(replicas=1, cooldownPeriod=900)
+    key = (rig.namespace, "web")
+    rig.resolver.reports[key] = ActivityReport(held=1, open=1, last_arrival_age=0.1)
+    async with rig.operator(release_settle=5.0):
+        await rig.becomes("Waking")
+        await eventually(rig.addresses)
+        await ask(rig)
+        await eventually(lambda: is_cleared(rig))
+        assert await refusal(rig) == "TrafficArrived"
+        rig.resolver.reports[key] = ActivityReport(held=0, open=0, last_arrival_age=60.0)
+        rig.cluster.kubelet.may_be_ready = lambda pod: True
+        rig.cluster.kubelet.look_again()
+        await eventually(lambda: is_ready(rig))
+        assert await rig.state() == "Waking"
+        await ask(rig, **{SLEEP_ANNOTATION: "2030-01-01T00:01:00.000000Z"})
         await rig.becomes("Proxy")
 
 

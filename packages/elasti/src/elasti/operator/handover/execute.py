@@ -169,6 +169,10 @@ class HandoverExecutor:
                 if is_in_force(state) and (asked := state.requests.sleep) is not None:
                     # What arrived before the request does not refuse it, unless it is still there.
                     since = min(settle, max(self.clock.now().timestamp() - asked.since, 0.0))
+            case State.WAKING:
+                # An answer of before pods were ready says nothing about a request to sleep of now.
+                handover.note_activity(Activity.UNKNOWN, facts.now)
+                return
             case _:
                 return
         handover.note_activity(await self._activity(facts.request, since), facts.now)
