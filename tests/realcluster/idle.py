@@ -124,11 +124,12 @@ async def conversations(trial: NodeTrial) -> None:
 
 
 async def _asleep(trial: NodeTrial, server: Server) -> float:
-    began = time.monotonic()
-    await trial.kubectl(
-        "wait",
-        f"elastiservice/{server.name}",
-        "--for=jsonpath={.status.phase}=Asleep",
-        f"--timeout={_LONGEST}s",
-    )
+    began, one = time.monotonic(), f"elastiservice/{server.name}"
+    try:
+        await trial.kubectl(
+            "wait", one, "--for=jsonpath={.status.phase}=Asleep", f"--timeout={_LONGEST}s"
+        )
+    except AssertionError as error:
+        status = await trial.kubectl("get", one, "-o", "jsonpath={.status}")
+        raise AssertionError(f"{error}: {status}") from None
     return time.monotonic() - began
