@@ -136,8 +136,8 @@ def test_counters_that_begin_again_count_for_what_they_have():
 @pytest.mark.parametrize(
     ("received", "sent", "floor", "seen"),
     [
-        (200, 0, 0.0, False),
-        (300, 0, 0.0, True),
+        (1000, 0, 0.0, False),
+        (1100, 0, 0.0, True),
         (200, 4, 0.0, False),
         (10, 200, 0.0, True),
         # A client that sends a kilobyte every ten seconds, and gets acknowledgements only.
@@ -154,6 +154,19 @@ def test_what_a_bridge_sends_to_all_of_its_pods_is_not_use(received, sent, floor
         for at in range(0, 600, 30)
     ]
     assert any(reading.value for reading in readings[1:]) is seen
+
+
+def test_a_pod_that_solicits_routers_beside_pods_that_start_is_not_in_use():
+    # As counted on a node: 70 bytes each time, at intervals that double; others' arrive unanswered.
+    solicited = [1 + 4 * (2**n - 1) for n in range(9)]
+    meter, noise = TrafficMeter(), random.Random(1)
+    received, readings = 0, []
+    for at in range(0, 1800, 15):
+        received += 70 * noise.randint(0, 60)
+        sent = 70 * sum(when <= at for when in solicited)
+        readings.append(meter.feed({"a": (PodCounters(at, received, sent), floor([]))}, 16.0))
+    # The packets of its first seconds may count once.
+    assert not any(reading.value for reading in readings[2:])
 
 
 def test_a_pod_that_went_took_what_it_knew():

@@ -9,8 +9,8 @@ not count, up to NOISE. Use is answered, by TCP's acknowledgements at least: eve
 half of its floor stands for ANSWERED bytes that it received.
 
 Counters are added up while they exceed the floor by a quarter, or by the threshold if that is more. If the
-sum is more than one probe of each kind, which may fall into any span, the target is in use. So use above
-that line is found, however low it is, if it lasts; and probes alone never count as use. The sum starts
+sum is more than one probe of each kind and each pod's UPKEEP, which may fall into any span, the target is in use. So
+use above that line is found, however low it is, if it lasts; and probes alone never count as use. The sum starts
 from zero after use was found: the next finding needs traffic of its own.
 """
 
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
 MARGIN = 0.25
 """The part of the floor that use must exceed it by: sizes of probes are not known better."""
 
-NOISE = 256.0
-"""Bytes a second that a pod may receive without an answer before they count."""
+NOISE = 1024.0
+"""Bytes a second that a pod may receive without an answer before they count: bursts of others that start."""
+
+UPKEEP = 512.0
+"""Bytes of a pod's own address, with what they answer: solicitations of routers, replies to ARP."""
 
 ANSWERED = 3
 """More would make use of a multicast that happens to fall together with a reply to ARP."""
@@ -115,7 +118,7 @@ class TrafficMeter:
                 grown = sent + received - min(max(unanswered, 0.0), NOISE * passed)
             margin = max(threshold, MARGIN * cost.rate)
             self.excess += grown - passed * (cost.rate + margin)
-            once += cost.once
+            once += cost.once + UPKEEP
             allowed += margin
             longest = max(longest, passed)
         self.span += longest
