@@ -167,8 +167,9 @@ def conditions_and_events() -> str:
         f"`status.lastWake.cause` is one of {causes}.",
         "## Events",
         "Each event is also a line in the operator's log. In addition, each problem that `Ready` or"
-        " `ResolverAvailable` reports is an event of type Warning when it begins, with the same reason.",
-        table(("reason", "type", "when"), _events()),
+        " `ResolverAvailable` reports is an event of type Warning when it begins, with the same reason. A Service that a"
+        " label concerns and that is not enrolled gets a Warning with [the reason](../howto/enrolment.md).",
+        table(("reason", "type", "what happened"), _events()),
     )
 
 
@@ -205,26 +206,35 @@ def _events() -> list[tuple[str, str, str]]:
                 and len(node.args) > 1
             ):
                 kind = {"_normal": "Normal", "warning": "Warning"}.get(node.func.attr)
-                if kind and isinstance(node.args[1], ast.Constant):
+                # One of two, if a condition chooses between them.
+                named = [
+                    one.value for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant)
+                ]
+                if kind and named:
                     assert isinstance(method, ast.FunctionDef)
                     about = one_line(ast.get_docstring(method))
-                    found.append((f"`{node.args[1].value!s}`", kind, about))
+                    found.append((", ".join(f"`{name}`" for name in named), kind, about))
     for autoscaler in AUTOSCALERS:
         if autoscaler.pauses:
             reason, message = autoscaler.resume_failure
-            found.append((f"`{reason}`", "Warning", message.rstrip(":")))
-    found.append(
-        ("`NoResolver`", "Warning", "no resolver has been ready for a while; the target is woken")
-    )
+            about = f"{message[0].upper()}{message[1:].removesuffix(':')}."
+            found.append((f"`{reason}`", "Warning", about))
     found += [
-        ("`DozeStuck`", "Warning", "requests of a dozing target do not grow back"),
-        ("`DozeNotRestored`", "Warning", "what to run to restore the requests"),
-        ("`DozeNotEvicted`", "Warning", "a stuck pod could not be evicted"),
-        ("`DozeRefused`", "Warning", "the server refused to shrink a request"),
-        ("`DozeSpareStays`", "Warning", "one pod more than before stays: it may not be scaled"),
+        ("`NoResolver`", "Warning", "No resolver has been ready for a while; the target is woken."),
+        ("`DozeStuck`", "Warning", "Requests of a dozing target could not be restored."),
+        ("`DozeNotRestored`", "Warning", "The message has the command that restores the requests."),
+        ("`DozeNotEvicted`", "Warning", "A stuck pod could not be evicted."),
+        ("`DozeRefused`", "Warning", "The server refused to shrink a request."),
+        (
+            "`DozeSpareStays`",
+            "Warning",
+            "A spare pod stays: the operator may not scale the target.",
+        ),
+        ("`Enrolled`", "Normal", "On a Service: enrolment created or changed its ElastiService."),
+        ("`EnrolmentEnded`", "Normal", "On a Service: enrolment deleted its ElastiService."),
     ]
     states = ", ".join(f"`{state.value}`" for state in State)
-    found.append((states, "Normal", "the hand-over entered this state in an unusual way"))
+    found.append((states, "Normal", "The hand-over entered this state in an unusual way."))
     return sorted(found)
 
 

@@ -68,6 +68,25 @@ def test_every_reason_is_explained():
     assert missing == []
 
 
+def events() -> set[str]:
+    """The reasons that are given to the reporter and its recorder by name."""
+    return {
+        str(one.value)
+        for path in (SOURCE / "operator").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in {"_normal", "warning", "enrolment"} and len(node.args) > 1
+        for one in ast.walk(node.args[1])
+        if isinstance(one, ast.Constant)
+    }
+
+
+def test_every_event_is_on_its_page():
+    page = (ROOT / "docs" / "reference" / "conditions.md").read_text().split("## Events")[1]
+    assert {"Suspended", "Resumed", "Enrolled", "FailedToScale", "DozeNotEvicted"} <= events()
+    assert {name for name in events() if f"`{name}`" not in page} == set()
+
+
 def test_every_explained_reason_exists(spoken: str):
     table = GUIDE.split("## Ready is False")[1].split("\n## ")[0]
     sleeping = GUIDE.split("## It never sleeps")[1].split("**A trigger")[0]

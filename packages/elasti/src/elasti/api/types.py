@@ -200,8 +200,8 @@ class Schedule(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     warm_by: Annotated[
         bool,
         Meta(
-            description="Wake it earlier by the p95 of its own cold starts, and by up to five minutes more so"
-            " that starts are spread: ten minutes at most."
+            description="Wake the target early: by the p95 of its own cold starts, and by up to five more minutes"
+            " to spread the starts; ten minutes at most."
         ),
     ] = False
 
@@ -222,7 +222,7 @@ class DependencyRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class NamedMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A header or query parameter that must have a value."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=256, description="Its name.")]
+    name: Annotated[str, Meta(min_length=1, max_length=256, description="The name to match.")]
     value: Annotated[
         str, Meta(max_length=4096, description="The value, or an expression that it must match.")
     ] = ""
@@ -486,7 +486,11 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     ] = 1
     cooldown_period: Annotated[
         int,
-        Meta(ge=0, le=604_800, description="Seconds without use before it sleeps. 0 means 900."),
+        Meta(
+            ge=0,
+            le=604_800,
+            description="Seconds without use before the target sleeps. 0 means 900.",
+        ),
     ] = COOLDOWN
     given_triggers: Annotated[
         tuple[ScaleTrigger, ...] | None,
@@ -611,7 +615,7 @@ class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     threshold: Annotated[str, Meta(description="The trigger is quiet below this value.")] = ""
     quiet_since: Annotated[
         str | None,
-        Meta(description="Since when it is quiet; set after a minute of quiet, otherwise empty."),
+        Meta(description="When it became quiet; set after a minute of quiet, otherwise empty."),
     ] = None
     last_error: Annotated[
         str, Meta(description="Why the last reading failed; empty if it succeeded.")
@@ -791,7 +795,7 @@ class ElastiServiceStatus(
     phase: Annotated[
         str, Meta(description="Awake, FallingAsleep, Asleep, Dozing, Waking or NotReady.")
     ] = ""
-    since: Annotated[str | None, Meta(description="Since when it is in that phase.")] = None
+    since: Annotated[str | None, Meta(description="When it entered that phase.")] = None
     state: Annotated[str, Meta(description="The state of the hand-over behind the phase.")] = ""
     replicas: Annotated[int, Meta(description="The replicas in the target's spec.")] = 0
     previous_replicas: Annotated[
@@ -803,25 +807,25 @@ class ElastiServiceStatus(
     ] = ()
     conditions: Annotated[
         tuple[StatusCondition, ...],
-        Meta(description="The conditions; MaySleep has the reason why it is awake."),
+        Meta(description="The conditions; MaySleep says why the target is awake."),
     ] = ()
     quiet_since: Annotated[
         str | None,
-        Meta(description="Since when every trigger is quiet; set after a minute of quiet."),
+        Meta(description="When the last trigger became quiet; set after a minute of quiet."),
     ] = None
     sleeps_at: Annotated[
         str | None, Meta(description="When it will sleep if it stays unused; empty if unknown.")
     ] = None
     awake_until: Annotated[
         str | None,
-        Meta(description="Until when the reason of MaySleep keeps it awake; empty if unknown."),
+        Meta(description="When the reason of MaySleep ends; empty if unknown."),
     ] = None
     warnings: Annotated[
         tuple[str, ...],
         Meta(description="Reasons of all problems and warnings; Ready has their messages."),
     ] = ()
     asleep_since: Annotated[
-        str | None, Meta(description="Since when the target is at zero; empty while awake.")
+        str | None, Meta(description="When the target reached zero; empty while awake.")
     ] = None
     triggers: Annotated[
         tuple[TriggerStatus, ...], Meta(description="The triggers' last evidence.")
@@ -833,7 +837,7 @@ class ElastiServiceStatus(
     released_since: Annotated[
         str | None,
         Meta(
-            description="Since when its capacity is released, with no pod left or while it dozes; otherwise"
+            description="When its capacity was released: with the last pod gone, or as a doze began; otherwise"
             " empty."
         ),
     ] = None

@@ -38,10 +38,10 @@ NAMESPACED_RULES = (
         (*READ, "create", "update", "delete"),
         "the resolver's place in a Service's rotation",
     ),
-    PolicyRule("", ("pods",), ("get", "list"), "whether pods are there, or still ending"),
+    PolicyRule("", ("pods",), ("get", "list"), "whether pods exist or are terminating"),
     # Custom slices are refused without it if endpoint addresses are restricted.
     PolicyRule(
-        "discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift asks for it"
+        "discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift requires it"
     ),
     *(rule for trigger in trigger_types().values() for rule in trigger.rules),
     PolicyRule("apps", ("deployments", "statefulsets"), READ, "targets"),
@@ -53,9 +53,7 @@ NAMESPACED_RULES = (
     # A Role may grant it for the namespace that it is in.
     PolicyRule("", ("namespaces",), ("get",), "skip waiting when the namespace is terminating"),
     PolicyRule("", ("events",), ("create", "patch"), "record Events"),
-    PolicyRule(
-        "", ("configmaps",), ("get",), "say that a waiting page is missing", (PAGE_CONFIG_MAP,)
-    ),
+    PolicyRule("", ("configmaps",), ("get",), "report a missing waiting page", (PAGE_CONFIG_MAP,)),
 )
 """In every watched namespace, or in the whole cluster."""
 
@@ -64,9 +62,9 @@ DOZE_RULES = (
         "", ("pods/resize",), ("patch",), "spec.sleep.mode Doze: shrink and restore requests"
     ),
     PolicyRule(
-        "", ("pods/eviction",), ("create",), "the way out if a node has no room to restore them"
+        "", ("pods/eviction",), ("create",), "evict a pod whose node has no room to restore them"
     ),
-    PolicyRule("", ("limitranges",), ("list",), "the least that a dozing container may request"),
+    PolicyRule("", ("limitranges",), ("list",), "the minimum that a dozing container may request"),
     PolicyRule(
         "autoscaling",
         ("horizontalpodautoscalers",),
@@ -99,7 +97,7 @@ ENROLMENT_RULES = (
 """In the whole cluster, if the installation enables enrolment."""
 
 REVIEW_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "who calls"),)
-"""To know callers by asking the API server; only a ClusterRole can grant it."""
+"""To authenticate callers by asking the API server; only a ClusterRole can grant it."""
 
 CLUSTER_RULES = (
     *REVIEW_RULES,
@@ -107,7 +105,7 @@ CLUSTER_RULES = (
         "apiextensions.k8s.io",
         ("customresourcedefinitions",),
         ("get",),
-        "notice a definition that is too old",
+        "detect an outdated definition",
         (f"{PLURAL}.{GROUP}",),
     ),
 )
@@ -119,7 +117,7 @@ LEASE_RULES = (
         "coordination.k8s.io", ("leases",), ("get", "update"), "leader election", (LEASE_NAME,)
     ),
 )
-"""In the operator's own namespace: to be one of several."""
+"""In the operator's own namespace: leader election."""
 
 PORT_RULES = (
     PolicyRule("", ("configmaps",), ("create",), "quarantined resolver ports"),
@@ -131,7 +129,7 @@ PORT_RULES = (
         (QUARANTINE_CONFIG_MAP,),
     ),
 )
-"""In the operator's own namespace: so that no restart gives a port away too early."""
+"""In the operator's own namespace: so that no restart assigns a freed port too early."""
 
 # Not `create`, which no name can bind: the installer creates the Secret.
 TLS_RULES = (
@@ -144,7 +142,7 @@ OWN_RULES = (*LEASE_RULES, *PORT_RULES)
 
 RESOLVER_NAMESPACE_RULES = (
     PolicyRule(
-        "discovery.k8s.io", ("endpointslices",), ("list", "watch"), "where the resolvers are"
+        "discovery.k8s.io", ("endpointslices",), ("list", "watch"), "the addresses of resolvers"
     ),
 )
 """In the resolver's namespace, if the operator is confined to other namespaces."""

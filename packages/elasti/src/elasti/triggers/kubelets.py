@@ -141,7 +141,7 @@ class KubeletAccess:
             ) from None
         except KubeError as error:
             raise KubeletUnreadable(
-                f"the API server gives no token ({type(error).__name__})"
+                f"the API server issued no token ({type(error).__name__})"
             ) from None
         return str(found["status"]["token"])
 

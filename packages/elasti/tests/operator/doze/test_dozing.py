@@ -547,7 +547,7 @@ async def test_a_pod_whose_node_never_has_room_gets_a_spare_too():
         FakeTrigger.value = 9.0
         await eventually(lambda: env.condition("DozeStuck").get("status") == "True", timeout=60)
         assert env.condition("DozeStuck")["reason"] == "Infeasible"
-        assert "one more pod was asked for" in env.condition("DozeStuck")["message"]
+        assert "a spare pod was requested" in env.condition("DozeStuck")["message"]
         assert "web-0" in env.requests, "it serves until another one does"
         await eventually(lambda: "StuckPodEvicted" in env.reasons(), timeout=60)
         env.full_nodes = lambda _pod: False

@@ -301,7 +301,7 @@ class Dozer:
         _, view = await self.scales.scale_up(target_of(facts.es), replicas + 1)
         state.own_writes.wrote_scale(view)
         state.doze.note_spare_asked()
-        why = "a pod's node has no room for its requests; another pod is started before it goes"
+        why = "a pod's node has no room for its requests; a spare pod starts before it is evicted"
         self.reporter.woken(facts.es, view.replicas, why, None, "")
 
     async def _drop_spare(self, facts: Facts, state: ServiceState) -> None:
@@ -316,7 +316,9 @@ class Dozer:
                 _, view = await self.scales.park(target_of(facts.es), seen, status.replicas)
             except Forbidden as error:
                 if state.doze.is_new_spare_problem(str(error)):
-                    why = f"one pod more than before stays until it may be scaled: {error}"
+                    why = (
+                        f"the spare pod stays until the operator may scale the target down: {error}"
+                    )
                     self.reporter.warning(facts.es, "DozeSpareStays", why)
                 return
             state.own_writes.wrote_scale(view)
@@ -338,7 +340,9 @@ class Dozer:
             return
         except (Forbidden, TooManyRequests) as error:
             # A budget that forbids it now may allow it later.
-            self.reporter.warning(facts.es, "DozeNotEvicted", f"pod {meta.name} stays: {error}")
+            self.reporter.warning(
+                facts.es, "DozeNotEvicted", f"pod {meta.name} could not be evicted: {error}"
+            )
             return
         self.reporter.evicted(facts.es, meta.name)
 
@@ -392,7 +396,7 @@ class Dozer:
             what = f"the original requests of pod {', '.join(names)} are not restored yet: {found.message if found else 'its kubelet has not confirmed them'}"
             advice = f"{'' if infeasible else 'free room on the node, or '}delete pod {names[0]}"
             if doze.status is not None and doze.status.replicas:
-                advice = "one more pod was asked for; when it is ready, the stuck one is evicted"
+                advice = "a spare pod was requested; when it is ready, the stuck one is evicted"
             if found is None:  # no news after another reason
                 reason = doze.stuck_reason or reason
                 advice = f"see kubectl describe pod {names[0]}"

@@ -101,7 +101,7 @@ def _uneven(pods: Iterable[DozePod], known: set[str]) -> Finding | None:
                     return Finding(
                         Reason.DOZE_UNEVEN_REQUESTS,
                         f"pods of one template request different {resource} in container {container.name}"
-                        f" ({seen[key]} and {request}), so which is the original is not known; restart them"
+                        f" ({seen[key]} and {request}), so the original request is unknown; restart them"
                         " with kubectl rollout restart",
                     )
     return None

@@ -128,7 +128,10 @@ def _written(service: Service, others: Sequence[ElastiService]) -> tuple[str, st
     """Return that a person wrote an ElastiService for it."""
     for es in others:
         if es.spec.service == service.metadata.name:
-            return "HandWritten", f"ElastiService {es.metadata.name} was written for it, and wins"
+            return (
+                "HandWritten",
+                f"ElastiService {es.metadata.name} was written for it and takes precedence",
+            )
     return None
 
 
@@ -158,9 +161,9 @@ def _obstacle(
     if namespace in (*_CLUSTERS_OWN, around.own_namespace):
         return _leave("SystemNamespace", f"nothing in namespace {namespace} is enrolled")
     if CLUSTER_SERVICE_LABEL in (service.metadata.labels or {}):
-        return _leave("ClusterService", "it is a service of the cluster itself")
+        return _leave("ClusterService", "it is one of the cluster's own services")
     if name in [es.metadata.name for es in others]:
-        there = f"ElastiService {name} is there for another Service"
+        there = f"ElastiService {name} exists for another Service"
         return _leave("NameTaken", f"{there}; rename it, or write one for this Service")
     if (finding := refusal(service_findings(service))) is not None:
         return _leave(finding.reason, finding.message)
@@ -233,7 +236,7 @@ def _enrolment(
         return told._replace(action=Action.KEEP)
     target = target_of(mine)
     if (target.kind, target.name) != workload:
-        message = f"the Service leads to {workload} now; its ElastiService is made again"
+        message = f"the Service leads to {workload} now; its ElastiService is recreated"
         return told._replace(action=Action.REMOVE, reason="WorkloadChanged", message=message)
     return told
 

@@ -228,12 +228,12 @@ def _kept_awake(seen: Situation) -> Decision | None:
 
 def _scheduled_awake(seen: Situation) -> Decision | None:
     if not seen.enabled:
-        outside = "the time is outside spec.enabledPeriod, so the target stays awake"
+        outside = "the current time is outside spec.enabledPeriod, so the target stays awake"
         found = Obstacle(Reason.OUTSIDE_PERIOD, outside)
         return Decision(Verdict.WAKE, "outside the enabled period", found)
     if seen.schedule.keep != AWAKE:
         return None
-    text = f"spec.schedules keeps it awake ({seen.schedule.by}); elasti schedule shows until when"
+    text = f"spec.schedules keeps it awake ({seen.schedule.by}); elasti schedule shows for how long"
     found = Obstacle(Reason.SCHEDULED_AWAKE, text, seen.schedule_until)
     return Decision(Verdict.WAKE, f"scheduled to be awake ({seen.schedule.by})", found)
 

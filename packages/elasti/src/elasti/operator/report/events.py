@@ -35,14 +35,14 @@ class EventReporter:
     def moved(
         self, es: ElastiService, before: State, state: State, reason: TransitionReason, why: str
     ) -> None:
-        """The hand-over went on; an Event unless another one reports it."""
+        """The hand-over changed its state; an Event unless another one reports it."""
         keys = _keys(es) | {"state": state.value, "reason": reason.value, "message": why}
         _log.info("state changed", **keys)
         if is_surprise(before, state, reason):
             self._recorder.normal(es, state.value, f"{state.value}: {why}", gvk=GVK)
 
     def parked(self, es: ElastiService, why: str, cause: WakeCause) -> None:
-        """The target sleeps."""
+        """The target was put to sleep."""
         audit(AuditAction.SLEEP, es, cause=cause)
         self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to zero: {why}")
 
@@ -56,20 +56,20 @@ class EventReporter:
         *,
         wake_id: str = "",
     ) -> None:
-        """The target was asked to wake."""
+        """The target was woken."""
         audit(AuditAction.WAKE, es, cause=cause or "", actor=client, wake_id=wake_id)
         self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to {replicas}: {why}")
 
     def dozes(self, es: ElastiService, pods: int, why: str) -> None:
-        """The pods have given their requests back, and serve."""
+        """The requests of the target's pods were shrunk; the pods serve."""
         self._normal(es, "DozeStarted", f"{_target(es)} is dozing (pods: {pods}): {why}")
 
     def grows(self, es: ElastiService, why: str) -> None:
-        """The pods get their requests back."""
-        self._normal(es, "DozeEnded", f"{_target(es)} gets its requests back: {why}")
+        """The requests of the target's pods are being restored."""
+        self._normal(es, "DozeEnded", f"{_target(es)} is getting its requests back: {why}")
 
     def evicted(self, es: ElastiService, pod: str) -> None:
-        """A stuck pod goes, since another one is ready."""
+        """A stuck pod was evicted, since another one is ready."""
         self._normal(
             es, "StuckPodEvicted", f"pod {pod} was evicted: its node has no room for its requests"
         )
@@ -79,7 +79,7 @@ class EventReporter:
         self.warning(es, "FailedToScale", f"{_target(es)} was not scaled to zero: {why}")
 
     def sleep_refused(self, es: ElastiService, why: str) -> None:
-        """A person's request to put the target to sleep could not be met."""
+        """A person's request to put the target to sleep was refused."""
         self.warning(es, "SleepRefused", f"{_target(es)} was not put to sleep as asked: {why}")
 
     def not_woken(self, es: ElastiService, why: str) -> None:
@@ -87,12 +87,12 @@ class EventReporter:
         self.warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
 
     def contested(self, es: ElastiService, by: str) -> None:
-        """Another writer undoes what we do."""
+        """Another writer keeps scaling the target up."""
         audit(AuditAction.CONTEST, es, cause="ScaleContested", actor=by)
         self.warning(es, "ScaleContested", contested_text(es, by))
 
     def port_contested(self, es: ElastiService, message: str) -> None:
-        """Status names a port of another ElastiService."""
+        """Status names a resolver port of another ElastiService."""
         audit(AuditAction.CONTEST, es, cause="PortContested")
         self.warning(es, "PortContested", message)
 
@@ -118,14 +118,14 @@ class EventReporter:
         state.handover.note_reported(frozenset(findings))
 
     def deletion_waits(self, facts: Facts, state: ServiceState, message: str) -> None:
-        """A deletion waits until the target is awake; the message says what to do about it."""
+        """A deletion waits until the target is awake; the message says how to delete at once."""
         wait = Finding(reason="DeletionWaits", message=f"the deletion waits until {message}")
         if facts.es.metadata.deletion_timestamp and wait not in state.handover.reported:
             state.handover.note_reported(state.handover.reported | {wait})
             self._normal(facts.es, "DeletionWaits", wait.message)
 
     def warning(self, es: ElastiService, reason: str, message: str) -> None:
-        """Something is wrong; the caller says what, and what to do about it."""
+        """Something is wrong; the caller gives the message and the remedy."""
         _log.warning(str(reason), message=message, **_keys(es))
         self._recorder.warning(es, reason, message, gvk=GVK)
 

@@ -74,7 +74,7 @@ def doze_origin(facts: Facts, state: ServiceState) -> WakeOrigin:
     if state.requests.wake:
         return WakeOrigin(WakeCause.MANUAL, "", "a person asked for it")
     if facts.es.spec.sleep.mode == "Zero" or facts.es.metadata.deletion_timestamp:
-        return WakeOrigin(WakeCause.MANUAL, "", "it is no longer to doze")
+        return WakeOrigin(WakeCause.MANUAL, "", "it should no longer doze")
     return _internal_cause(facts, state)
 
 
