@@ -16,7 +16,7 @@ RUN hack/image/steps /opt/elasti
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="elasti" \
-      org.opencontainers.image.description="Scale-to-zero for Kubernetes: idle workloads sleep, connections are held and wake them" \
+      org.opencontainers.image.description="Scale-to-zero for Kubernetes: idle workloads sleep; the next connection is held and wakes them" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/elasti /opt/elasti
 # The root file system is read-only, so nothing is written beside the modules; logs go out line by line.

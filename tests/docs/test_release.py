@@ -27,6 +27,21 @@ def test_product_and_chart_have_the_one_version():
     assert (chart["version"], chart["appVersion"]) == (version, version), "make version"
 
 
+def test_the_charts_page_names_the_kubernetes_that_the_chart_accepts():
+    chart = yaml.safe_load((ROOT / "charts/elasti/Chart.yaml").read_text())
+    oldest = re.fullmatch(r">=(\d+\.\d+)\.0-0", chart["kubeVersion"])
+    assert oldest is not None
+    for page in (
+        "charts/elasti/README.md",
+        "charts/elasti/README.md.gotmpl",
+        "docs/guide/installing.md",
+    ):
+        found = re.findall(
+            r"Kubernetes (\d+\.\d+) or newer[;.]", " ".join((ROOT / page).read_text().split())
+        )
+        assert found[:1] == [oldest[1]], page
+
+
 def test_the_packages_ask_for_the_minor_versions_that_they_are_tested_with():
     asked = set()
     for package in PACKAGES:

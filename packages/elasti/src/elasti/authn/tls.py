@@ -43,7 +43,7 @@ _MOST_PEERS = 1024
 _PROTOCOLS = ["http/1.1", "\r\n\r\n"]
 _MEND = (
     "check that the pods of both programs mount the same Secret; if the operator makes its certificates, empty its"
-    " `data`, and they are made again"
+    " `data`, and it recreates them"
 )
 _WAIT = "wait for the Secret's first certificates and for the upgrade of both programs; the next minor version refuses it"
 

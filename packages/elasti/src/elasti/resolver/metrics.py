@@ -178,7 +178,7 @@ class _ServiceFamilies:
         self.held = MetricFamily(
             "counter",
             "elasti_held_requests_total",
-            "Held requests, by what became of them: served, timeout, client_gone, overflow or failed.",
+            "Held requests, by outcome: served, timeout, client_gone, overflow or failed.",
             ["namespace", "service", "outcome"],
         )
 

@@ -75,7 +75,7 @@ def accounts(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' ServiceAccounts."""
     for program in PROGRAMS:
         obj = program_object("v1", "ServiceAccount", program, choices)
-        yield Manifest(f"Who the {program.value} is.", obj)
+        yield Manifest(f"The {program.value}'s identity.", obj)
     if choices.reads_kubelets:
         where = choices.namespace
         found = cluster_object("v1", "ServiceAccount", KUBELET_ACCOUNT, choices, namespace=where)
@@ -130,10 +130,10 @@ def _clusterwide(choices: Choices) -> Iterator[Manifest]:
         why = "Lets the account read how many bytes pods receive and send."
         yield from _granted(why, role, None, choices)
     for name, verbs, roles in _AGGREGATED:
-        own = PolicyRule(GROUP, (PLURAL,), verbs, "users of the cluster's own roles")
+        own = PolicyRule(GROUP, (PLURAL,), verbs, "users with the cluster's own roles")
         role = _role(name, (own,), Program.OPERATOR, choices)
         role["metadata"]["labels"] |= {f"{_GROUP}/aggregate-to-{to}": "true" for to in roles}
-        why = f"ElastiServices for those who have the ClusterRole {' or '.join(roles)}."
+        why = f"Extends the ClusterRole {' and '.join(roles)} to ElastiServices."
         yield Manifest(why, role)
 
 
@@ -145,13 +145,13 @@ def wake_policy(choices: Choices) -> Iterator[Manifest]:
         MAY_WAKE,
         choices,
         _wake_rules(),
-        "An account that may patch ElastiServices and not update them may wake them and keep them awake, and"
-        " change nothing else. The resolver is such an account. Kubernetes 1.30 or newer.",
+        "An account that may patch but not update ElastiServices may wake them and keep them awake, and change"
+        " nothing else. The resolver is such an account. Kubernetes 1.30 or newer.",
         "Enforces the policy in every namespace.",
     )
     rules = [{"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "patch"]}]
     role = cluster_object(_VERSION, "ClusterRole", MAY_WAKE, choices, rules=rules)
-    why = "For people who may wake: bind it to them. Safe with the policy only."
+    why = "Bind this to people who may wake targets. It is safe only with the policy."
     yield Manifest(why, role, NEEDS)
 
 
@@ -364,7 +364,7 @@ def autoscalers(choices: Choices) -> Iterator[Manifest]:
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
     }
     yield Manifest(
-        "As many resolvers as their work needs.",
+        "Scales the resolvers with their load.",
         program_object("autoscaling/v2", "HorizontalPodAutoscaler", program, choices, spec=spec),
     )
 

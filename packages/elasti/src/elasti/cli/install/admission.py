@@ -17,7 +17,7 @@ def policy_and_binding(
     choices: Choices,
     spec: JsonObject,
     why: str,
-    bound: str = "The policy is in force everywhere.",
+    bound: str = "Enforces the policy in the whole cluster.",
 ) -> Iterator[Manifest]:
     """Yield a policy, and the binding that puts it in force."""
     yield Manifest(why, cluster_object(*NEEDS, name, choices, spec=spec), NEEDS)

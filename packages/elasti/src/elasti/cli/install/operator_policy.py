@@ -53,7 +53,7 @@ def operator_policy(choices: Choices) -> Iterator[Manifest]:
         NAME,
         choices,
         policy_spec(user, enrols=choices.enrolment),
-        "The operator writes what is its own, and nothing else, even if its token is stolen. Kubernetes 1.30 or newer.",
+        "The operator may write only its own objects, even if its token is stolen. Kubernetes 1.30 or newer.",
     )
 
 
