@@ -77,8 +77,8 @@ async def test_the_pods_of_a_namespace_are_listed_once_a_round():
         (api_error(404), "install metrics-server"),
         (api_error(503), "check metrics-server's pods"),
         (api_error(403), "elasti install grants it"),
-        (api_error(500), "cannot be read"),
-        (used("a", "lots"), "cannot be read"),
+        (api_error(500), "(InternalError)"),
+        (used("a", "lots"), "(ValueError)"),
     ],
 )
 async def test_what_is_wrong_is_named_with_the_cure(answer, words):

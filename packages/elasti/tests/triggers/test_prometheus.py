@@ -159,7 +159,8 @@ async def test_no_header_of_the_author_goes_with_the_operators_credential(
         async with round_of(authorization=lent, default_address=default) as queries:
             reading = await queries.read(metadata(where, headers=headers), within(900))
             if not (named and in_address):
-                assert "metadata.headers X-Scope-OrgID cannot be sent" in reading.error
+                assert not reading.usable
+                assert "metadata.headers X-Scope-OrgID" in reading.error
                 assert "authenticationRef" in reading.error
             own = {**headers, "Authorization": "Bearer own"}
             assert (await queries.read(metadata(where, headers=own), within(900))).usable
@@ -169,11 +170,11 @@ async def test_no_header_of_the_author_goes_with_the_operators_credential(
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
-        ({"X-A": "hush\r\nX-B: 1"}, "the value of X-A has a line break"),
-        ({"X A": "hush"}, "'X A' is not a header's name"),
-        ({"": "hush"}, "'' is not a header's name"),
-        ({"Host": "hush"}, "Host is set by the operator; remove it"),
-        ({"transfer-encoding": "hush"}, "transfer-encoding is set by the operator"),
+        ({"X-A": "hush\r\nX-B: 1"}, "X-A"),
+        ({"X A": "hush"}, "'X A'"),
+        ({"": "hush"}, "''"),
+        ({"Host": "hush"}, "Host"),
+        ({"transfer-encoding": "hush"}, "transfer-encoding"),
     ],
 )
 def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str], words: str):
@@ -195,15 +196,15 @@ async def test_without_an_address_the_error_names_the_field():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (vector(), "returned nothing"),
+        (vector(), "or vector(0)"),
         (vector("1", "2"), "2 series"),
         (vector("+Inf"), "infinite"),
-        (vector("abc"), "not a single number"),
+        (vector("abc"), "number"),
         ({"status": "error", "errorType": "bad_data", "error": "token=hush"}, "(bad_data)"),
-        ({"status": "hush", "errorType": "hush", "error": "hush"}, "(no reason given)"),
-        ({"status": {"hush": 1}}, "cannot be read"),
-        ([], "cannot be read"),
-        ({"status": "success", "data": {"resultType": "vector"}}, "no result"),
+        ({"status": "hush", "errorType": "hush", "error": "hush"}, "Prometheus "),
+        ({"status": {"hush": 1}}, "answer"),
+        ([], "answer"),
+        ({"status": "success", "data": {"resultType": "vector"}}, "result"),
     ],
 )
 async def test_any_result_but_a_single_number_is_an_error(answer: object, words: str):
@@ -225,7 +226,7 @@ async def test_a_prometheus_that_was_down_proves_nothing():
     async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
         error = (await queries.read(metadata(address), within(900))).error
     assert uptime_query('container="prometheus"', 900) in error
-    assert "is 0, not 1; let metadata.uptimeFilter select its own series up, or turn" in error
+    assert "metadata.uptimeFilter" in error
 
 
 async def test_the_uptime_check_can_be_turned_off():
@@ -248,7 +249,8 @@ async def test_refusals_and_silence_are_errors_without_secrets():
         error = (
             await queries.read(metadata("http://127.0.0.1:1", headers=secret), within(900))
         ).error
-        assert "cannot be queried" in error
+        assert "http://127.0.0.1:1" in error
+        assert "Connection refused" in error
         assert "hush" not in error
 
 
@@ -298,7 +300,8 @@ async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
         async with round_of(timeout=1.0) as queries:
             for number in range(20):
                 reading = await queries.read(metadata(address, f"q{number}"), within(900))
-                assert "did not answer in time" in reading.error
+                assert not reading.usable
+                assert address in reading.error
             assert asked <= 6
             assert (await queries.read(metadata(other), within(900))).value == 0.0
         gone.set()
@@ -357,7 +360,8 @@ async def test_a_server_that_answers_no_namespace_is_given_up_for_all():
         async with round_of(timeout=1.0) as queries:
             for number in range(20):
                 reading = await queries.read(metadata(address), within(900 + number, f"n{number}"))
-                assert "did not answer in time" in reading.error
+                assert not reading.usable
+                assert address in reading.error
             assert asked <= 6
         gone.set()
 
@@ -465,7 +469,7 @@ async def test_an_address_is_shown_without_its_credentials():
     address = "http://me:hush@127.0.0.1:1"
     async with round_of(authorization="hush") as queries:
         reading = await queries.read(metadata(address, headers={"X": "hush"}), within(60.0))
-    assert "http://127.0.0.1:1 cannot be queried" in reading.error
+    assert "http://127.0.0.1:1 " in reading.error
     assert "hush" not in reading.error
     shown = redacted_metadata("prometheus", {"serverAddress": "http://me:hush@x/?token=hush"})
     assert shown == {"serverAddress": "http://x/"}
@@ -480,7 +484,10 @@ async def test_bytes_that_are_not_http_are_not_quoted():
 
     async with listening(speak) as address, round_of() as queries:
         reading = await queries.read(metadata(address), within(60.0))
-    assert reading.error == f"Prometheus at {address} cannot be queried: its answer is not HTTP"
+    assert not reading.usable
+    assert address in reading.error
+    assert "HTTP" in reading.error.replace(address, "")
+    assert "hush" not in reading.error
 
 
 async def test_only_listed_servers_are_asked():
@@ -491,7 +498,8 @@ async def test_only_listed_servers_are_asked():
             assert (await queries.read(metadata(address), within(60.0))).usable
             for refused in (other, f"{other}/teams", "http://127.0.0.1:1"):
                 reading = await queries.read(metadata(refused), within(60.0))
-                assert "may not ask" in reading.error
+                assert not reading.usable
+                assert "ELASTI_PROMETHEUS_SERVERS" in reading.error
         assert queries.sent == 2
         below = ServerAddress.parse(f"{other}/team/a")
         assert listed[0].covers(below)
@@ -540,9 +548,9 @@ async def test_a_credential_is_read_from_a_secret_once_a_round(data: dict[str, s
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"token": "hush"}, "no key serverAddress"),
-        ({"token": "hush", "serverAddress": "http://elsewhere:9090"}, "not the server"),
-        ({"serverAddress": "HERE"}, "has no credential"),
+        ({"token": "hush"}, "key serverAddress"),
+        ({"token": "hush", "serverAddress": "http://elsewhere:9090"}, "metadata.serverAddress "),
+        ({"serverAddress": "HERE"}, "token, authorization"),
     ],
 )
 async def test_a_secret_is_sent_only_to_the_server_that_it_names(data: dict[str, str], words: str):

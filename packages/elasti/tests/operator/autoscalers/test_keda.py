@@ -231,9 +231,9 @@ async def test_a_scaled_objects_condition_lets_its_target_sleep(rig: Rig):
     await rig.web(triggers=[{"type": "keda", "metadata": {"scaledObject": "web"}}])
     async with rig.operator():
         await rig.becomes("Serve")
-        await rig.says("TriggersHealthy", "there is no ScaledObject web in namespace")
+        await rig.says("TriggersHealthy", "ScaledObject web in namespace")
         async with keda_on(rig) as keda:
-            await rig.says("TriggersHealthy", "does not say whether ScaledObject web is active")
+            await rig.says("TriggersHealthy", "kubectl describe scaledobject web")
             keda.reports = False
             await keda.set_active(True)
             await rig.tells("MaySleep", "InUse")

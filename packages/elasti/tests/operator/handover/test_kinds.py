@@ -110,7 +110,7 @@ async def test_a_kind_that_is_installed_later_is_found(rig: Rig, monkeypatch: py
     async with rig.operator() as operator:
         operator.wake_requests.waker.client.mapper._seconds_between = 0.1
         told = await rig.tells("TargetFound", "NotFound")
-        assert "the server has no kind Cow in example.com/v1alpha1" in told["message"]
+        assert "kind Cow in example.com/v1alpha1" in told["message"]
         await define(rig.client, kinds.cattle(scalable=False))
         cattle = rig.client.resource("example.com/v1alpha1/cattle", namespace=rig.namespace)
         await cattle.create(
@@ -121,7 +121,7 @@ async def test_a_kind_that_is_installed_later_is_found(rig: Rig, monkeypatch: py
                 "spec": {"replicas": 0},
             }
         )
-        await rig.says("TargetFound", "Cow has no scale subresource")
+        await rig.says("TargetFound", "subresources.scale")
         whole = kinds.cattle(scalable=True)
         found = await _definitions(rig.client).get(whole["metadata"]["name"])
         await _definitions(rig.client).replace({**found, "spec": whole["spec"]})
@@ -150,7 +150,7 @@ async def test_a_kind_without_scale_is_reported_with_a_remedy(rig: Rig):
     await rig.elastiservice(scaleTargetRef=target)
     async with rig.operator() as operator:
         told = await rig.tells("TargetFound", "NotFound")
-        assert "coordination.k8s.io/v1 Lease has no scale subresource" in told["message"]
+        assert "coordination.k8s.io/v1 Lease " in told["message"]
         assert "subresources.scale" in told["message"]
         assert (await rig.wake(operator, "web"))[0] == 503
         await rig.web(replicas=0, name="other")

@@ -64,7 +64,7 @@ def test_changing_one_services_ports_takes_none_from_other_namespaces():
             first = 1 + edit % 2 * 1000
             book.assign(BOB, "bob/web", range(first, first + 100), edit * 0.37)
 
-    with pytest.raises(PortsExhausted, match=r"namespace bob has freed 500 resolver ports"):
+    with pytest.raises(PortsExhausted, match=r"namespace bob .*\b500 resolver ports"):
         edit_often()
     assert len(book.assign(CAROL, "carol/web", range(1, 101), 37.0)) == 100
     assert len(book.assign(BOB, "bob/web", range(1, 101), 37.0 + QUARANTINE)) == 100
@@ -73,7 +73,7 @@ def test_changing_one_services_ports_takes_none_from_other_namespaces():
 def test_a_namespace_has_at_most_half_of_the_ports():
     book = PortBook(20000, 20999)
     book.assign(BOB, "bob/web", range(1, 501), 0.0)
-    with pytest.raises(PortsExhausted, match="namespace bob has used its share of 500"):
+    with pytest.raises(PortsExhausted, match=r"namespace bob .*\b500 resolver ports"):
         book.assign(PortOwner("2030-01-04T00:00:00Z", "d", "bob"), "bob/more", [80], 0.0)
     assert book.assign(CAROL, "carol/web", [80], 0.0)
 
@@ -85,7 +85,7 @@ def test_a_freed_port_rests_and_the_longest_rested_comes_first():
     second = book.assign(OLD, "b", [80], 1.0)[80]
     assert second != first
     book.release(OLD, 1.0)
-    with pytest.raises(PortsExhausted, match="quarantined for an hour"):
+    with pytest.raises(PortsExhausted, match=r"\b2 quarantined"):
         book.assign(YOUNG, "c", [80], QUARANTINE - 0.1)
     assert book.assign(YOUNG, "c", [80], QUARANTINE + 2.0)[80] == first
 

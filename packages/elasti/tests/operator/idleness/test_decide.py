@@ -98,39 +98,54 @@ def test_a_target_quiet_for_the_cooldown_may_sleep():
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "words"),
+    ("changes", "verdict", "reason", "named"),
     [
-        ({"enabled": False}, Verdict.WAKE, "enabled period"),
-        ({"triggers": ()}, Verdict.STAY, "it has no triggers"),
-        ({"created_at": 950}, Verdict.STAY, "created"),
-        ({"last_scaled_up": 950}, Verdict.STAY, "woken"),
-        ({"last_traffic": 950}, Verdict.STAY, "traffic"),
-        ({"last_attempt": 950}, Verdict.STAY, "attempt"),
-        ({"triggers": (watched([(990, TriggerReading(2.0))]),)}, Verdict.WAKE, "threshold"),
-        ({"triggers": (Evidence(1.0),)}, Verdict.STAY, "not been read"),
-        ({"triggers": (quiet_until(900),)}, Verdict.STAY, "not been read"),
+        ({"enabled": False}, Verdict.WAKE, Reason.OUTSIDE_PERIOD, ""),
+        ({"triggers": ()}, Verdict.STAY, Reason.NO_TRIGGERS, "spec.triggers"),
+        ({"created_at": 950}, Verdict.STAY, Reason.COOLDOWN, "created"),
+        ({"last_scaled_up": 950}, Verdict.STAY, Reason.COOLDOWN, "woken"),
+        ({"last_traffic": 950}, Verdict.STAY, Reason.COOLDOWN, "traffic"),
+        ({"last_attempt": 950}, Verdict.STAY, Reason.ATTEMPT_ENDED, ""),
+        (
+            {"triggers": (watched([(990, TriggerReading(2.0))]),)},
+            Verdict.WAKE,
+            Reason.IN_USE,
+            "",
+        ),
+        ({"triggers": (Evidence(1.0),)}, Verdict.STAY, Reason.TRIGGERS_UNREAD, "triggers[0]"),
+        ({"triggers": (quiet_until(900),)}, Verdict.STAY, Reason.TRIGGERS_UNREAD, "triggers[0]"),
         (
             {"triggers": (watched([(990, TriggerReading(math.nan))]),)},
             Verdict.STAY,
-            "its value is NaN",
+            Reason.TRIGGERS_FAILING,
+            "NaN",
         ),
         (
             {"triggers": (watched([(990, TriggerReading(error="refused"))]),)},
             Verdict.STAY,
-            "triggers[0] cannot be used: refused",
+            Reason.TRIGGERS_FAILING,
+            ": refused",
         ),
         (
             {"triggers": (watched([(990, TriggerReading(error="needs two", pending=True))]),)},
             Verdict.STAY,
+            Reason.TRIGGERS_UNREAD,
             "triggers[0]: needs two",
         ),
-        ({"triggers": (watched([(950, QUIET), (990, QUIET)]),)}, Verdict.STAY, "whole cooldown"),
+        (
+            {"triggers": (watched([(950, QUIET), (990, QUIET)]),)},
+            Verdict.STAY,
+            Reason.IN_USE,
+            "triggers[0]",
+        ),
     ],
 )
-def test_one_missing_piece_of_evidence_keeps_it_awake(changes, verdict, words):
+def test_one_missing_piece_of_evidence_keeps_it_awake(changes, verdict, reason, named):
     decision = decide(situation(**changes))
     assert decision.verdict is verdict
-    assert words in decision.reason
+    assert decision.obstacle is not None
+    assert decision.obstacle.reason == reason
+    assert named in decision.reason
 
 
 FAILED = TriggerReading(error="timeout")

@@ -39,10 +39,10 @@ def situation(**changes: Any) -> Situation:
     [
         ({"enabled": False}, "OutsidePeriod", "spec.enabledPeriod"),
         ({"enabled": False, "asked": True}, "OutsidePeriod", "spec.enabledPeriod"),
-        ({"triggers": ()}, "NoTriggers", "it has no triggers"),
+        ({"triggers": ()}, "NoTriggers", "spec.triggers"),
         ({"created_at": NOW - 40}, "Cooldown", "created"),
-        ({"last_scaled_up": NOW - 40}, "Cooldown", "last woken"),
-        ({"last_traffic": NOW - 40}, "Cooldown", "traffic last reached the resolver"),
+        ({"last_scaled_up": NOW - 40}, "Cooldown", "woken"),
+        ({"last_traffic": NOW - 40}, "Cooldown", "traffic"),
         (
             {"last_attempt": NOW - 40, "attempt_ended": "traffic arrived"},
             "AttemptEnded",
@@ -57,17 +57,17 @@ def situation(**changes: Any) -> Situation:
         (
             {"triggers": (Evidence(1.0, TriggerReading(error="no"), NOW),)},
             "TriggersFailing",
-            "cannot be used: no",
+            ": no",
         ),
         (
             {"triggers": (Evidence(1.0, TriggerReading(math.nan), NOW),)},
             "TriggersFailing",
-            "its value is NaN",
+            "NaN",
         ),
         (
             {"triggers": (Evidence(1.0, TriggerReading(5.0), NOW),)},
             "InUse",
-            "whole cooldown of 100 s",
+            "100 s",
         ),
         ({"triggers": (Evidence(1.0, TriggerReading(0.0), NOW, NOW - 9),)}, "InUse", "triggers[0]"),
     ],

@@ -30,17 +30,20 @@ def kept(text: str) -> dict[str, str]:
     return {KEEP_AWAKE_ANNOTATION: text}
 
 
+AN_EXAMPLE = "2030-01-31T18:00:00Z"  # what a time looks like, for one that cannot be read
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("2030-01-01T12:00:01Z", ""),
         ("2030-01-01T14:00:01+02:00", ""),
-        ("2030-01-01T12:00:00Z", "is in the past"),
-        ("tonight", "is not a time"),
-        ("", "is not a time"),
-        ("18:00", "is not a time"),
-        ("9999-12-31T23:59:59-12:00", "is not a time"),
-        ("x" * 100_000, "is not a time"),
+        ("2030-01-01T12:00:00Z", " past"),
+        ("tonight", AN_EXAMPLE),
+        ("", AN_EXAMPLE),
+        ("18:00", AN_EXAMPLE),
+        ("9999-12-31T23:59:59-12:00", AN_EXAMPLE),
+        ("x" * 100_000, AN_EXAMPLE),
     ],
 )
 def test_a_time_that_keeps_nothing_awake_is_complained_about(text: str, words: str):
@@ -115,7 +118,7 @@ async def test_a_time_that_cannot_be_read_is_an_event_and_in_ready(
     async with rig.operator():
         await rig.becomes("Proxy")
         await annotate(rig, KEEP_AWAKE_ANNOTATION, "tonight")
-        await rig.says("Ready", "'tonight', which is not a time")
+        await rig.says("Ready", "'tonight'")
         assert [event["type"] for event in await rig.events("KeepAwakeIgnored")] == ["Warning"]
         assert await rig.state() == "Proxy"
         assert await rig.replicas() == 0
