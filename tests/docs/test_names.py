@@ -13,14 +13,24 @@ PAGE = (ROOT / "docs" / "reference" / "names.md").read_text()
 ROWS = re.findall(r"^\| (`[^|]+`) \| (`[^|]+`) \| `([^`]+)` \|", PAGE, re.MULTILINE)
 # What readers of KubeElasti's documents look for.
 KNOWN = (
-    "AutoscalerSpec", "CRDDetails", "ElastiServer", "ElastiService", "ElastiServiceList",
-    "ElastiServiceReconciler", "ElastiServiceSpec", "ElastiServiceStatus", "KeyParams",
-    "KeyParams.CRDName", "KeyParams.Namespace", "KeyParams.ResourceName", "KeyParams.ResourceType",
+    "AddCRD", "AutoscalerSpec", "CRDDetails", "CRDDetails.CRDName", "CRDDetails.Spec", "CRDDetails.Status",
+    "Directory.Logger", "Directory.Services", "ElastiServer", "ElastiService", "ElastiServiceList",
+    "ElastiServiceReconciler", "ElastiServiceReconciler.Reconcile", "ElastiServiceSpec", "ElastiServiceStatus",
+    "KeyParams", "KeyParams.CRDName", "KeyParams.Namespace", "KeyParams.ResourceName", "KeyParams.ResourceType",
+    "Manager.client", "Manager.dynamicClient", "Manager.healthCheckDuration", "Manager.healthCheckStopChan",
+    "Manager.informers", "Manager.logger", "Manager.resolver", "Manager.resyncPeriod",
     "RPCClient.Client", "RequestWatch", "RequestWatch.GroupVersionResource", "RequestWatch.Handlers",
     "RequestWatch.Req", "RequestWatch.ResourceName", "RequestWatch.ResourceNamespace", "ScaleHandler",
-    "ScaleTargetRef", "ScaleTrigger", "crddirectory.Directory", "info", "informer.Manager", "opsInformer",
+    "ScaleHandler.ScaleTargetFromZero", "ScaleTargetRef", "ScaleTrigger", "crddirectory.Directory",
+    "elastiserver.Server", "info", "info.Informer", "info.Req", "info.StopCh", "informer.Manager", "opsInformer",
     "updateObjInfo", "updateObjInfo.name", "updateObjInfo.namespace", "updateObjInfo.selector",
     "updateObjInfo.specReplicas", "updateObjInfo.statusReplicas",
+)  # fmt: skip
+# What they use of client-go and controller-runtime; its table is in the guide to informers.
+CLIENT_GO = (
+    "AddEventHandler", "AddFunc", "DeleteFunc", "UpdateFunc", "HasSynced", "NewSharedInformerFactory", "Request",
+    "ResourceEventHandlerFuncs", "SharedInformer", "WaitForCacheSync", "dynamic.Interface", "factory.Start",
+    "factory.Core().V1().Pods().Informer()", "kubernetes.Clientset", "schema.GroupVersionResource", "wait.Until",
 )  # fmt: skip
 
 
@@ -67,3 +77,9 @@ def test_a_name_is_in_its_file(names: str, path: str):
 def test_every_name_that_readers_know_is_in_the_table():
     named = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row[0])}
     assert [name for name in KNOWN if name not in named] == []
+
+
+def test_every_name_of_client_go_is_in_its_table():
+    guide = (ROOT / "docs" / "guide" / "informers.md").read_text().split("## client-go's names")[1]
+    named = " ".join(re.findall(r"^\| ([^|]+) \|", guide, re.MULTILINE))
+    assert [name for name in CLIENT_GO if not re.search(rf"\b{re.escape(name)}[`(]", named)] == []
