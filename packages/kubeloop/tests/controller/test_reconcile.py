@@ -82,7 +82,7 @@ async def test_a_reconcile_that_swallows_its_cancellation_is_reported(caplog):
 
     assert await call_reconciler(reconcile, WEB, 5) == Result(requeue_after=1)
     assert now() == 65
-    assert "default/web goes on 5 s after its timeout of 5 s" in caplog.text
+    assert "default/web still runs 5 s after its timeout of 5 s" in caplog.text
 
 
 @pytest.mark.spec("C4")

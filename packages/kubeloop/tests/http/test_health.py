@@ -81,7 +81,7 @@ async def test_a_single_check_can_be_asked_for() -> None:
 
 def test_names_are_unique_and_fit_a_path() -> None:
     checks = HealthChecks("healthz", {"a": passes})
-    with pytest.raises(ValueError, match="'a' is there already"):
+    with pytest.raises(ValueError, match="'a'"):
         checks.add("a", passes)
     with pytest.raises(ValueError, match="'a/b'"):
         checks.add("a/b", passes)

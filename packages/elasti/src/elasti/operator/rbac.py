@@ -17,7 +17,9 @@ from elasti.api.names import (
 )
 from elasti.api.rbac import READ, PolicyRule
 from elasti.api.triggers.registry import trigger_types
+from elasti.api.types import AUTOSCALER_KINDS
 from elasti.operator.autoscalers import AUTOSCALERS
+from kubeloop.objects.gvk import GroupVersionResource
 
 # Zero is applied, so that the replicas have an owner while a target sleeps; a wake-up is an update.
 SCALE = ("get", "update", "patch")
@@ -87,11 +89,8 @@ ENROLMENT_RULES = (
         GROUP, (PLURAL,), ("get", "create", "delete"), "ElastiServices of labelled Services"
     ),
     *(
-        PolicyRule(group, (plural,), ("list",), "name the autoscaler of a workload")
-        for group, plural in (
-            ("autoscaling", "horizontalpodautoscalers"),
-            ("keda.sh", "scaledobjects"),
-        )
+        PolicyRule(gvr.group, (gvr.resource,), ("list",), "name the autoscaler of a workload")
+        for gvr in (GroupVersionResource.parse(kind.resource) for kind in AUTOSCALER_KINDS.values())
     ),
 )
 """In the whole cluster, if the installation enables enrolment."""

@@ -108,7 +108,7 @@ class _Watchdog:
 
     def _warn(self) -> None:
         _log.error(
-            "reconcile of %s goes on %g s after its timeout of %g s: it must let CancelledError pass",
+            "reconcile of %s still runs %g s after its timeout of %g s: it must let CancelledError pass",
             *(self._request, _CLEAN_UP_SECONDS, self._timeout),
         )
 

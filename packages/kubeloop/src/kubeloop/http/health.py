@@ -50,7 +50,7 @@ class HealthChecks:
         if not name or "/" in name:
             raise ValueError(f"check {name!r}: the name must not be empty nor contain '/'")
         if name in self._checks:
-            raise ValueError(f"check {name!r} is there already")
+            raise ValueError(f"check {name!r} is already registered")
         self._checks[name] = check
 
     async def run(self, *, exclude: Collection[str] = (), verbose: bool = False) -> HealthAnswer:

@@ -548,7 +548,7 @@ async def test_names_are_unique_and_a_manager_runs_once() -> None:
     diary = Diary()
     manager = Manager()
     manager.add(diary.runnable("web"))
-    with pytest.raises(ValueError, match="'web' is there already"):
+    with pytest.raises(ValueError, match="'web'"):
         manager.add(diary.runnable("web"))
     manager.add(forever)
     manager.add(forever)

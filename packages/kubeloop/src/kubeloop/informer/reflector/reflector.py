@@ -386,7 +386,7 @@ class Reflector(Generic[T]):
     def _after_failed_watch(self, error: KubeError | SilentWatch) -> ReflectorState[T]:
         match error:
             case SilentWatch():
-                _log.info("%s: watch taken for closed: %s", self.name, error)
+                _log.info("%s: watch considered closed: %s", self.name, error)
                 self._patience.exhausted()
                 return self._ended("silent", self._resumed())
             case Gone():
