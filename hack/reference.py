@@ -207,13 +207,12 @@ def _events() -> list[tuple[str, str, str]]:
             ):
                 kind = {"_normal": "Normal", "warning": "Warning"}.get(node.func.attr)
                 # One of two, if a condition chooses between them.
-                named = [
-                    one.value for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant)
-                ]
+                words = [one for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant)]
+                named = ", ".join(f"`{one.value!s}`" for one in words)
                 if kind and named:
                     assert isinstance(method, ast.FunctionDef)
                     about = one_line(ast.get_docstring(method))
-                    found.append((", ".join(f"`{name}`" for name in named), kind, about))
+                    found.append((named, kind, about))
     for autoscaler in AUTOSCALERS:
         if autoscaler.pauses:
             reason, message = autoscaler.resume_failure

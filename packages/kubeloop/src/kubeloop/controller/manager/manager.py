@@ -242,7 +242,9 @@ class Manager:
     def _unique_name(self, runnable: RunnableLike, wanted: str) -> str:
         given = wanted or getattr(runnable, "name", "")
         if given and given in self._names:
-            raise ValueError(f"{given!r} is already in the manager; give each runnable a name of its own")
+            raise ValueError(
+                f"{given!r} is already in the manager; give each runnable a name of its own"
+            )
         name = given or _default_name(runnable)
         number = 1
         while name in self._names:
