@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import configparser
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +77,22 @@ def test_tests_are_laid_out_as_the_source(package: str):
     source = ROOT / "packages" / package / "src" / package
     rooms = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
     assert {str(room) for room in rooms if not (source / room).is_dir()} == set()
+
+
+def test_the_resolvers_contract_has_every_module():
+    """The operator's is `exhaustive`; that covers no directories whose modules are layers themselves."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    layers = re.findall(r"[\w.]+", contracts["importlinter:contract:resolver-layers"]["layers"])
+    source = ROOT / "packages" / "elasti" / "src" / "elasti" / "resolver"
+    modules = {
+        ".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("*.py")
+    }
+    assert "proxy.h2.frames" in modules
+    found = [
+        name
+        for name in modules
+        if not name.endswith("__init__")
+        if not any(f"{name}.".startswith(f"{layer}.") for layer in layers)
+    ]
+    assert found == [], "give it a layer in .importlinter"
