@@ -1,6 +1,6 @@
 """The capacity that a target's sleep releases, counted at transitions. Pure.
 
-Released is what the target's minimum of replicas requests, for as long as none of its pods is left. It
+Released is what the target's minimum replicas request, for as long as none of its pods is left. It
 begins when the last pod is gone and ends when the scale is written up again. `status` keeps what is over
 (`usage`), the present period (`releasedSince`) and its rate (`capacity`): a crash loses no more than the
 time until the next leader looks. Nothing is counted that was not released, unless another writer scales a

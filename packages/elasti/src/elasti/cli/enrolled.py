@@ -51,7 +51,7 @@ def command(
     """Show which labelled Services are enrolled, which are not, and why.
 
     STATE is observed, enforced or suspended for a Service with an ElastiService, pending or leaving while the operator
-    works, and "left out" if there is a reason against it. It comes from the same decision that the operator takes,
+    works, and "left out" if there is a reason against it. The command makes the same decision as the operator,
     with your own rights.
 
     \b

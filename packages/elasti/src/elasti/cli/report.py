@@ -88,7 +88,7 @@ def _prices(path: str) -> Prices:
     "--by",
     metavar="KEY",
     type=_by,
-    help="A row for each namespace, or for each value of a label: label:team. It is that of the ElastiService, else of its Service, else of its namespace.",
+    help="A row for each namespace, or for each value of a label: label:team. The label may be on the ElastiService, its Service or its namespace; the first that has it counts.",
 )
 @click.option(
     "--prices",
@@ -109,10 +109,10 @@ def command(
 ) -> None:
     """Report the capacity that sleep has released, and what it costs.
 
-    Released capacity is the target's minimum of replicas times the requests of one pod, for the time without
+    Released capacity is the target's minimum replicas times the requests of one pod, for the time without
     pods. Whether it lowers a bill depends on the nodes. The operator counts each ElastiService in its status
     from the moment it first sees it. With --since, an older ElastiService is reported by its last 20 sleeps, as
-    far back as they reach, at its present requests. COUNTED FROM shows the beginning.
+    far back as they reach, with its current requests. COUNTED FROM shows when counting began.
 
     \b
     Examples:

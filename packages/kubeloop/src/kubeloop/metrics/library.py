@@ -48,39 +48,39 @@ def _table(text: str) -> tuple[_Metric, ...]:
 
 
 _QUEUES = _table("""
-gauge     workqueue_depth                             items      Items that are ready to be taken.
-counter   workqueue_adds_total                        adds       Items that were added.
+gauge     workqueue_depth                             items      Items ready to be taken.
+counter   workqueue_adds_total                        adds       Items added.
 counter   workqueue_retries_total                     retries    Delayed and rate-limited adds.
-histogram workqueue_queue_duration_seconds            waits      Seconds that items were ready.
-histogram workqueue_work_duration_seconds             works      Seconds that items were worked on.
-gauge     workqueue_unfinished_work_seconds           unfinished Age of the running items, summed.
-gauge     workqueue_longest_running_processor_seconds longest    Age of the oldest running item.
+histogram workqueue_queue_duration_seconds            waits      Seconds that items waited in the queue.
+histogram workqueue_work_duration_seconds             works      Seconds that items were processed.
+gauge     workqueue_unfinished_work_seconds           unfinished Seconds of work in progress, summed over items.
+gauge     workqueue_longest_running_processor_seconds longest    Seconds that the oldest item in progress has taken.
 """)
 _CONTROLLERS = _table("""
-counter   controller_runtime_reconcile_total        outcomes[result] Reconciles, by how they ended.
-histogram controller_runtime_reconcile_time_seconds seconds          Duration of reconciles.
-gauge     controller_runtime_active_workers         workers          Workers that are reconciling.
+counter   controller_runtime_reconcile_total        outcomes[result] Reconciles, by result.
+histogram controller_runtime_reconcile_time_seconds seconds          Duration of reconciles in seconds.
+gauge     controller_runtime_active_workers         workers          Workers in use.
 """)
 _WEBHOOKS = _table("""
-counter   controller_runtime_webhook_requests_total  codes[code] Reviews.
-histogram controller_runtime_webhook_latency_seconds seconds     Duration.
+counter   controller_runtime_webhook_requests_total  codes[code] Reviews, by status code.
+histogram controller_runtime_webhook_latency_seconds seconds     Duration of reviews in seconds.
 """)
 _INFORMERS = _table("""
 histogram reflector_list_duration_seconds      lists                    Duration of complete lists.
-counter   reflector_watches_total              watches                  Watches that the server accepted.
-counter   reflector_watches_ended_total        ended[reason]            Ends of watches.
+counter   reflector_watches_total              watches                  Watches opened.
+counter   reflector_watches_ended_total        ended[reason]            Watches that ended, by reason.
 gauge     reflector_watch_doubted              doubted                  1 while the store may be behind.
-counter   reflector_backoff_seconds_total      backoff                  Seconds of backoff.
+counter   reflector_backoff_seconds_total      backoff                  Seconds spent in backoff.
 gauge     reflector_last_resource_version      version                  resourceVersion of the store.
 gauge     informer_objects                     objects                  Objects in the store.
-gauge     informer_queued_changes              waiting                  Changes that wait to be applied.
-counter   informer_applied_changes_total       changes                  Changes that were applied.
+gauge     informer_queued_changes              waiting                  Changes waiting to be applied.
+counter   informer_applied_changes_total       changes                  Changes applied.
 counter   informer_apply_errors_total          apply_errors             Entries that could not be applied.
 counter   informer_rejected_objects_total      rejections[reason]       Objects dropped.
-gauge     informer_handler_pending             backlog[handler]         Notifications that wait.
-counter   informer_handler_notifications_total notifications[handler]   Notifications that a handler took.
-counter   informer_handler_seconds_total       handler_seconds[handler] Seconds that a handler ran.
-counter   informer_handler_errors_total        handler_errors[handler]  Exceptions of a handler.
+gauge     informer_handler_pending             backlog[handler]         Notifications waiting.
+counter   informer_handler_notifications_total notifications[handler]   Notifications handled.
+counter   informer_handler_seconds_total       handler_seconds[handler] Seconds spent in the handler.
+counter   informer_handler_errors_total        handler_errors[handler]  Exceptions raised by the handler.
 """)
 
 

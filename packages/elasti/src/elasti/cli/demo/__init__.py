@@ -38,8 +38,8 @@ _PATIENCE = 120.0
 def command(*, keep: bool, ui: bool) -> None:
     """Show the whole loop: two apps fall asleep, wake for real requests, serve them, and fall asleep again.
 
-    Starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes about a
-    minute. Leaves nothing behind, also after Ctrl-C. The exit code is 1 if a request was lost.
+    It starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes about a
+    minute. It leaves nothing behind, even after Ctrl-C. The exit code is 1 if a request was lost.
 
     \b
     Examples:

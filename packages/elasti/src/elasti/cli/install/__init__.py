@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def command(*, no_wait: bool, timeout: float, **given: Any) -> None:
     """Install or upgrade Elasti in a cluster: definition, rights, operator, resolver.
 
-    It applies the objects that `elasti manifests` prints, by server-side apply (field manager `elasti`). Called
-    again, it keeps the options of the present installation, except those given now (--reset keeps none). It shows
+    It applies the objects that `elasti manifests` prints, by server-side apply (field manager `elasti`). Run
+    again, it keeps the options of the current installation, except those given now (--reset keeps none). It shows
     each change, makes it, and removes objects that are no longer needed; pods are replaced one by one. Objects
     that the server would refuse are found before anything changes.
 

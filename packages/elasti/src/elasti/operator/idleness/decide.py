@@ -304,7 +304,7 @@ PRECEDENCE = (
     Precedence(
         "traffic and triggers",
         "awake while there is traffic, or a trigger shows use; during a schedule with `keep: Asleep` only"
-        " traffic counts, or for a target that dozes its triggers",
+        " traffic counts (for a target that dozes, its triggers)",
         _used,
     ),
     Precedence(
