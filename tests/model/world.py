@@ -21,7 +21,7 @@ MOST_LAG = 2
 
 
 class Age(enum.IntEnum):
-    """Since when something has been so."""
+    """When something began to be so."""
 
     NEVER = 0
     SETTLING = 1
@@ -51,7 +51,7 @@ class Memory(NamedTuple):
 
     current: State | None = None
     engaged: Age = Age.NEVER
-    #: By pod: since when its endpoint has been ready.
+    #: By pod: when its endpoint became ready.
     ready: tuple[Age, ...] = (Age.NEVER,) * MOST_PODS
     activity: Activity = Activity.UNKNOWN
     park: Park = Park.NOT_TRIED

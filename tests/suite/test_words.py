@@ -47,6 +47,7 @@ PATTERNS = {
         r"\bwhere (?:there (?:is|are)|(?:it|one) (?:is|has)|they are|none|nothing)\b(?! (?:ahead|in the))",
         "if; when",
     ),
+    "since when": (r"\b(?:since|until) when\b", "when it began, when it ends; for how long"),
     "if it were": (r"\b(?:it|one|this) were\b", "plain present or past tense"),
 }
 # Uses that are left: `greeting` is the name of a parameter.

@@ -31,10 +31,10 @@ class Process:
     address: str = ""
     node: int = 0
     alive: bool = True
-    #: Until when nothing goes in or out, and how much slower its messages are.
+    #: When things go in and out again, and how much slower its messages are.
     cut_until: float = 0.0
     slowness: float = 1.0
-    #: Until when the watches that it opened before `deaf_from` deliver nothing, and do not end.
+    #: The end of the time in which the watches that it opened before `deaf_from` deliver nothing, and do not end.
     deaf_until: float = 0.0
     deaf_from: float = 0.0
     #: By how many seconds its wall clock is wrong.

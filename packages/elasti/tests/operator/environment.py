@@ -475,7 +475,7 @@ class Environment:
     ) -> AsyncIterator[Operator]:
         """Run an operator; one that fails by itself fails the test.
 
-        `former_at`: until when another led, in seconds since 1970.
+        `former_at`: when another last led, in seconds since 1970.
         """
         operator = Operator(self, autoscalers, former_at)
         async with operator.running():

@@ -337,7 +337,7 @@ def schedule_lead(es: ElastiService) -> float:
 
 
 def outlook(es: ElastiService, now: dt.datetime) -> str:
-    """Return what schedules ask for now and until when, in words; "" without schedules."""
+    """Return what schedules ask for now, and its end, in words; "" without schedules."""
     schedules, lead = es.spec.schedules, schedule_lead(es)
     if not schedules:
         return ""

@@ -161,7 +161,7 @@ def is_end_noted(status: ElastiServiceStatus) -> bool:
 
 
 def _end(since: str, woken: str, now: str) -> str:
-    """Return until when a period has lasted that a wake-up may have ended."""
+    """Return the end of a period that a wake-up may have ended."""
     return woken if unix_seconds(since) <= unix_seconds(woken) <= unix_seconds(now) else now
 
 

@@ -1,4 +1,4 @@
-"""One ElastiService as people see it: state, why it is not asleep, since when. Pure.
+"""One ElastiService as people see it: state, why it is not asleep, for how long. Pure.
 
 Commands and pages show this value. Why a target is not asleep is what the operator reports in its
 conditions: first what is wrong, then what keeps it from sleeping.
@@ -29,8 +29,8 @@ class ElastiServiceRow:
 
     `values`: the present values of triggers, by index in spec.triggers, if an operator could be asked.
 
-    `since`: when the condition that `why` is from began to hold; of a target that sleeps, since when
-    nothing has been in the way.
+    `since`: when the condition that `why` is from began to hold; of a target that sleeps, when
+    the last obstacle ended.
     """
 
     namespace: str

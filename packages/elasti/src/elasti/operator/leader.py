@@ -161,7 +161,7 @@ class ReconcileLoop:
 class Leader:
     """One tenure: what every replica has, and what only a leader needs on top. `run` goes on until cancelled.
 
-    `former_at`: until when the leader before is known to have led, in seconds since 1970. What status
+    `former_at`: when the leader before is last known to have led, in seconds since 1970. What status
     says that its triggers have shown is good if that is not long ago.
     """
 

@@ -2,7 +2,7 @@
 
 Conditions are values; setting one returns a new tuple and leaves the old one alone, so that "did
 anything change" is a comparison. `lastTransitionTime` moves only with the status, never with the
-reason or the message: it answers "since when".
+reason or the message: it answers "for how long".
 """
 
 from __future__ import annotations

@@ -581,7 +581,7 @@ def test_two_candidates_never_lead_at_once(candidates: list[Any]) -> None:
         assert runner.run(_compete(candidates)) == []
 
 
-async def test_a_leader_knows_until_when_the_former_led() -> None:
+async def test_a_leader_knows_how_long_the_former_led() -> None:
     server = LeaseServer()
     first, second = elector(server, "first"), elector(server, "second")
     recorded = [RecordedCallbacks(), RecordedCallbacks()]

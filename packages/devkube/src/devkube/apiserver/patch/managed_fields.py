@@ -185,7 +185,7 @@ class FieldManager:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ManagedFieldsEntry:
-    """The fields that one manager owns, in which version of the kind, and since when."""
+    """The fields that one manager owns, in which version of the kind, with the time."""
 
     fields: FieldSet
     version: str

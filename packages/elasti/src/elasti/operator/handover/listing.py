@@ -1,4 +1,4 @@
-"""The resolver's place in a Service's rotation: which resolvers are listed, and since when.
+"""The resolver's place in a Service's rotation: which resolvers are listed, and for how long.
 
 A resolver is listed once it has confirmed that its port stands for this Service, on every port.
 Each write is idempotent; none of them decides where the hand-over goes next.

@@ -159,7 +159,7 @@ class Decisions:
         )
 
     def _dependents(self, details: CRDDetails) -> dict[str, Any]:
-        """Return what dependents mean for a decision: whether one is awake, and since when all sleep."""
+        """Return what dependents mean for a decision: whether one is awake, and when the last fell asleep."""
         dependents = self.directory.graph.dependents(details.request)
         if not dependents:
             return {}

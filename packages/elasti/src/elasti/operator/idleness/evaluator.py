@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 class Subject:
     """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers.
 
-    `inherited`: since when the previous leader found each trigger quiet.
+    `inherited`: when the previous leader first found each trigger quiet.
     """
 
     key: Hashable
@@ -80,7 +80,7 @@ class _ReadJob(NamedTuple):
 class Evaluator:
     """Reads triggers. Used as an `async with` block, which owns the connections.
 
-    `former_at`: until when the previous leader has read them, in seconds since 1970.
+    `former_at`: when the previous leader last read them, in seconds since 1970.
     """
 
     clock: Clock

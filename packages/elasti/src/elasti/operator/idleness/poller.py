@@ -228,7 +228,7 @@ class Poller:
 
 
 def _inherited(es: ElastiService) -> list[float | None]:
-    """Return since when status says that each trigger is quiet; nothing of an older spec."""
+    """Return when each trigger became quiet by status; nothing of an older spec."""
     status = es.status
     if status.observed_generation != es.metadata.generation:
         return []

@@ -63,7 +63,7 @@ class ListingState:
         self.listed, self.to_query = listed, to_query
 
     def note_published(self, now: float) -> None:
-        """Keep since when each listed resolver has been so."""
+        """Keep when each listed resolver became listed."""
         self.listed_since = {e.place: self.listed_since.get(e.place, now) for e in self.listed}
 
     def note_unlabelled(self, found: Sequence[EndpointSlice] | None) -> None:

@@ -63,7 +63,7 @@ class HandoverState:
     current: State | None = None  #: None: there is nothing to hand over
     why: str = ""  #: why it is in that state, for events
     refused: bool = False  #: the Service or the spec cannot be handed over at all, or is suspended
-    engaged_at: float | None = None  #: since when our slice is beside the pods'
+    engaged_at: float | None = None  #: when our slice joined the pods'
     look: float = 0.0  #: for how long it must be there, if longer than the engage settle
     asked_at: float | None = None  #: when resolvers were last asked during a look
     ready_since: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: by endpoint
@@ -78,13 +78,13 @@ class HandoverState:
     loss_slot: float | None = None  #: when this target is woken because no resolver is ready
     sliced_at: float = -math.inf  #: when a slice of ours was last seen
     drains: bool = False  #: the user wants pods out of rotation before they stop
-    drained_at: float | None = None  #: since when they are, in that state
+    drained_at: float | None = None  #: when they were first, in that state
     undrained_at: float = -math.inf  #: when they were let in again
     finalizing_since: float | None = None
-    waking_since: float | None = None  #: since when it is to wake
+    waking_since: float | None = None  #: when it was first to wake
     reported: frozenset[Finding] = frozenset()  #: what the last reconcile recorded events about
     judged: TriggerJudgement | None = None  #: what the last status says of time and triggers
-    #: the state, and since when its report waits for the next
+    #: the state, and when its report began to wait for the next
     withheld: tuple[State | None, float] | None = None
 
     # Where it goes
@@ -117,7 +117,7 @@ class HandoverState:
     # Observations
 
     def note(self, snapshot: ClusterSnapshot) -> None:
-        """Record since when the observed conditions have held."""
+        """Record when the observed conditions began to hold."""
         self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
         self.refused = snapshot.is_refused
         self.look = snapshot.es.spec.look_seconds

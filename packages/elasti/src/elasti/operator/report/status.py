@@ -433,7 +433,7 @@ def condition(kind: str, *, holds: bool | None, reason: str, message: str = "") 
 def merged(
     present: Sequence[StatusCondition], new: Iterable[StatusCondition], *, now: str
 ) -> tuple[StatusCondition, ...]:
-    """Return new conditions, each with the time since when its status is what it is."""
+    """Return new conditions, each with the time at which its status last changed."""
     since = {(old.type, old.status): old.last_transition_time for old in present}
     return tuple(
         msgspec.structs.replace(

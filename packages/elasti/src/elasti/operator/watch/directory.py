@@ -242,7 +242,7 @@ def _discard(index: dict[Any, set[Request]], key: object, request: Request) -> N
 
 
 def _kept_until(obj: ElastiService) -> str | None:
-    """Return until when a person wants it awake; the guard against older operators is not a person's."""
+    """Return the time until which a person wants it awake; the guard against older operators is not a person's."""
     found = (obj.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION)
     return None if found == DOZE_GUARD else found
 

@@ -107,7 +107,7 @@ class ServicePortListeners:
 
     def __post_init__(self) -> None:
         self._open: dict[int, ServicePortListener] = {}
-        # Listeners that only accept what is in their queue, and since when.
+        # Listeners that only accept what is in their queue, and when each was retired.
         self._shut: dict[int, tuple[ServicePortListener, float]] = {}
         self._sockets: Counter[ServiceKey] = Counter()
         self._retired: dict[PortHandler, ServiceKey] = {}

@@ -56,7 +56,7 @@ class Hold:
     timeout: float
     pods: Callable[[], list[UpstreamAddress]]
     changed: Callable[[], None]
-    # Each waiter, and since when it waits.
+    # Each waiter, and when it began to wait.
     _waiting: OrderedDict[HeldConnection, float] = dataclasses.field(
         default_factory=OrderedDict, init=False
     )

@@ -309,7 +309,7 @@ class WakeablePort:
         # Pods that refused a connection, and the timers after which that is forgotten.
         self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
         self._turn = 0
-        # Since when connections wait while no pod serves.
+        # When connections began to wait while no pod serves.
         self._unserved_since: float | None = None
         self._page = PortPage(service, self, deps.pages)
         # Whether pods were listed at the last update: the first one ends the wait for the scheduler.

@@ -127,7 +127,7 @@ class WakeLoop:
         self.answered_at: float | None = None
         # When one last answered, for any connection.
         self.last_answer: float | None = None
-        # Since when no operator was reachable or able to act.
+        # When the operators became unreachable, or unable to act.
         self.unavailable_since: float | None = None
         # What wakes together with it, by the last answer.
         self.parts: tuple[WakePart, ...] = ()

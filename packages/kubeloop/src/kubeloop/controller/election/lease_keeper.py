@@ -58,7 +58,7 @@ class LeaseClient(Protocol):
 
 
 class Tenure:
-    """Until when we may believe that we lead. One writer; may be read from any thread.
+    """The end of the time in which we may believe that we lead. One writer; may be read from any thread.
 
     Once it has run out it stays so until `end` makes it ready for the next one: a caller that asked
     meanwhile heard that we do not lead, and a late answer must not make that untrue.
@@ -99,7 +99,7 @@ class LeaseKeeper:
     tenure: Tenure
     now: Monotonic
     clock: Clock
-    """The lease as it was before this tenure: who led last, and until when."""
+    """The lease as it was before this tenure: who led last, and how long."""
 
     def __post_init__(self) -> None:
         self.former = LeaseRecord()

@@ -34,7 +34,7 @@ class ParallelEvidence:
     def __init__(self, now: Callable[[], float]) -> None:
         self.proven = False
         self._now = now
-        # When each open connection was made; those that were answered; since when those wait that were not.
+        # When each open connection was made; those that were answered; when the others began to wait.
         self._made: dict[ObservedConnection, float] = {}
         self._heard: set[ObservedConnection] = set()
         self._unanswered: dict[ObservedConnection, float] = {}

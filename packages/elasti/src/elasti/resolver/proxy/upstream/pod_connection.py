@@ -113,7 +113,7 @@ class PodPool:
         self.answers = 0
         self.gain = 2
         self.pacing: asyncio.TimerHandle | None = None
-        # How long a connection attempt may take, and since when none was accepted.
+        # How long a connection attempt may take, and when the first one in a row failed.
         self.patience = 0.0
         self.silent_since: float | None = None
         self.idle: dict[PodConnection, int] = {}

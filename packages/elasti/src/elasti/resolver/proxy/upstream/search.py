@@ -38,7 +38,7 @@ class UpstreamSearch(abc.ABC):
 
     def __init__(self, handler: Port) -> None:
         self.handler = handler
-        # Since when it waits for a pod, and how long it took to find one.
+        # When it began to wait for a pod, and how long it took to find one.
         self.held_since: float | None = None
         self.held_for = 0.0
         self._waiting = False
