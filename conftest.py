@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def leak_guard(leak_guards: None) -> Iterator[None]:
     """Every test is guarded; `@pytest.mark.allow_leaks` lets one off."""
     yield
+    undo_logging()
     is_on = collector_comes_back()
     gc.enable()
     gc.collect()  # all that the test made: what complains when it is freed does so here
     assert is_on, "the test left the process without a garbage collector"
+
+
+def undo_logging() -> None:
+    """Take back the logging of a program that a test ran in this process: later tests capture their own lines."""
+    if structlog.get_config()["cache_logger_on_first_use"]:
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        root.handlers[:] = [one for one in root.handlers if type(one) is not logging.StreamHandler]
+        root.setLevel(logging.WARNING)
 
 
 def collector_comes_back() -> bool:

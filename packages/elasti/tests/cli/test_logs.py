@@ -159,3 +159,16 @@ def test_both_programs_log_json_without_a_terminal(program: str, tmp_path):
     assert lines[0]["names"] == ["SENTRY_DSN"], "what has an effect in KubeElasti only is named"
     assert lines[1]["event"]
     assert b"hunter2" not in first + rest
+
+
+# In this order, and in one process: the second sees what the first leaves behind.
+
+
+def test_a_program_in_this_process_configures_its_logging():
+    logs.configure()
+    assert structlog.get_config()["cache_logger_on_first_use"]
+
+
+def test_no_later_test_has_the_logging_of_that_program():
+    assert not structlog.get_config()["cache_logger_on_first_use"]
+    assert all(type(one) is not logging.StreamHandler for one in logging.getLogger().handlers)

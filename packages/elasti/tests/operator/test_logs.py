@@ -21,7 +21,10 @@ def lines() -> Iterator[list[dict[str, str]]]:
     """What is logged, with the context that was bound."""
     capture = LogCapture()
     before = structlog.get_config()
-    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, capture],
+        cache_logger_on_first_use=False,
+    )
     yield capture.entries  # type: ignore[misc]  # a list of mutable mappings of anything
     structlog.configure(**before)
 

@@ -38,7 +38,7 @@ class Trail(LogCapture):
 @pytest.fixture
 def trail() -> Iterator[Trail]:
     capture, before = Trail(), structlog.get_config()
-    structlog.configure(processors=[capture])
+    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
     yield capture
     structlog.configure(**before)
 
