@@ -434,7 +434,7 @@ async def test_pods_that_cannot_be_counted(authority):
         assert (await reader.read(READ, asked(asleep=True))).value == 0
     async with reading(api, 1, account="") as reader:
         api.pods["a"] = pod_object("a", "127.0.0.1")
-        assert "--no-kubelet-stats" in (await reader.read(READ, asked("a"))).error
+        assert "kubelet-stats" in (await reader.read(READ, asked("a"))).error
 
 
 async def test_the_floor_is_of_the_pods_own_probes(tmp_path, authority):
