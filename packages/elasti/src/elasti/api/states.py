@@ -83,6 +83,10 @@ DOZES: Mapping[str, StateText] = {
 }
 
 
+RESTING = (STATES[State.PROXY].word, DOZES[DozeState.DOZING].word)
+"""The words for a target that gives its capacity back."""
+
+
 def phase_of(state: State | None, doze: DozeState = DozeState.FULL) -> str:
     """Return the phase that status has: a user's word, written as one name."""
     word = state_word(state, doze) if state is not None else NOT_READY

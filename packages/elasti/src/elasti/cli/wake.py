@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
-from elasti.api.states import NOT_READY, SleepOutcome, State, state_text, state_word
+from elasti.api.states import NOT_READY, RESTING, SleepOutcome, State, state_text, state_word
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import (
     choice_options,
@@ -51,7 +51,7 @@ class RequestKind(enum.Enum):
     @property
     def outcome(self) -> str:
         """The state of the target after the request."""
-        return "asleep" if self is RequestKind.SLEEP else "awake"
+        return state_word(State.PROXY if self is RequestKind.SLEEP else State.SERVE)
 
 
 def _duration(text: str) -> dt.datetime:
@@ -254,7 +254,7 @@ def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:
         if noted.outcome is SleepOutcome.REFUSED:
             return RequestProgress(over=True, refused=noted.message or noted.reason)
         cause = f" ({wake.cause})" if wake is not None else ""
-        rests = shown_state(es) in ("asleep", "dozing")
+        rests = shown_state(es) in RESTING
         woken = f"it fell asleep and was woken again{cause}"
         return RequestProgress(over=True, refused="" if rests else woken)
     if SLEEP_ANNOTATION in (es.metadata.annotations or {}):

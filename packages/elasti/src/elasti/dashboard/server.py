@@ -31,6 +31,7 @@ import msgspec
 import yaml
 
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES, GROUP, KIND, PLURAL
+from elasti.api.states import RESTING
 from elasti.api.types import ElastiService
 from elasti.api.view import dependency_tree
 from elasti.api.wire import Ask
@@ -368,7 +369,7 @@ def _sensible(es: ElastiService) -> list[str]:
     if es.spec.suspend:
         return ["resume"]
     rests = ["wake", *_KEEP, "suspend"]
-    return rests if state_of(es) in ("asleep", "dozing") else [*_KEEP, "sleep", "suspend"]
+    return rests if state_of(es) in RESTING else [*_KEEP, "sleep", "suspend"]
 
 
 async def _allowed(visit: Visit, namespace: str, action: str) -> bool:
