@@ -95,6 +95,14 @@ def test_a_good_spec_has_no_problems():
                 ({"name": "a", "type": "RegularExpression", "value": "(abc){700}"}, "too large"),
             )
         ),
+        *(
+            (
+                {"sleep": {"mode": "Doze", "doze": {"cpu": cpu}}},
+                "spec.sleep.doze.cpu",
+                f"'{cpu}' is not a CPU request of at least 1m",
+            )
+            for cpu in ("2Gb", "", "-1", "0", "999u")
+        ),
     ],
 )
 def test_each_problem_names_its_field_and_the_remedy(fields, field, words):

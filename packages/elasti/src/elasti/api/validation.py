@@ -15,6 +15,7 @@ from elasti.api.parsing import parse_duration
 from elasti.api.triggers.registry import read_metadata, trigger_type
 from elasti.api.types import AUTOSCALER_KINDS
 from elasti.safe_regex import ExpressionCompiler
+from kubeloop.objects.quantities import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 _CRON_FIELDS = 5
 _LONGEST_PERIOD = 366 * 24 * 3600.0
+LEAST_CPU = Quantity.parse("1m")
+"""What a dozing container requests at least."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:
         *(_period_problems(spec.enabled_period) if spec.enabled_period else ()),
         *_probe_problems(spec.probe_response),
         *_ignore_problems(spec.wake.ignore.rules),
+        *_doze_problems(spec.sleep.doze.cpu),
     ]
 
 
@@ -147,3 +151,13 @@ def _ignore_problems(rules: tuple[IgnoreRule, ...]) -> Iterator[SpecProblem]:
                 yield SpecProblem(
                     f"spec.wake.ignore.rules[{index}].userAgents[{place}]", str(error)
                 )
+
+
+def _doze_problems(cpu: str) -> Iterator[SpecProblem]:
+    try:
+        usable = Quantity.parse(cpu) >= LEAST_CPU
+    except ValueError:
+        usable = False
+    if not usable:
+        message = f"{cpu!r} is not a CPU request of at least {LEAST_CPU}; write one such as 1m"
+        yield SpecProblem("spec.sleep.doze.cpu", message)

@@ -142,6 +142,22 @@ async def test_suspending_gives_requests_back():
     assert env.requests == {"web-0": ORIGINAL}
 
 
+@pytest.mark.parametrize("dozes", [True, False])
+async def test_a_request_that_cannot_be_read_is_named_and_keeps_it_awake(dozes: bool):
+    """A server that checks no CEL lets it pass."""
+    env = DozingCluster()
+    if dozes:
+        env.dozes()
+    async with env.operator():
+        if dozes:
+            await env.reaches("Dozing")
+        env.dozes(sleep={"doze": {"cpu": "2Gb"}})
+        await eventually(lambda: env.condition("Ready").get("reason") == "InvalidSpec", timeout=60)
+        assert "spec.sleep.doze.cpu: '2Gb' is not" in env.condition("Ready")["message"]
+        await asyncio.sleep(120)
+        assert (env.phase, env.requests) == ("Awake", {"web-0": ORIGINAL})
+
+
 async def test_deleting_gives_requests_back_before_the_object_goes():
     env = DozingCluster()
     env.dozes()

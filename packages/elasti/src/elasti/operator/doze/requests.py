@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from elasti.api.types import DozedContainer
+from elasti.api.validation import LEAST_CPU
 from kubeloop.objects.patches import pointer
 from kubeloop.objects.quantities import Notation, Quantity
 
@@ -70,7 +71,10 @@ def _dozed(
 ) -> Quantity | None:
     """Return what a container requests while it dozes; None: what it requests now."""
     if resource == "cpu":
-        wanted = Quantity.parse(spec.cpu)
+        try:
+            wanted = Quantity.parse(spec.cpu)
+        except ValueError:
+            wanted = LEAST_CPU  # the spec is refused for it, so nothing shrinks
     else:
         used = view.usage.get((pod.metadata.name, container.name))
         if spec.memory == "Keep" or used is None:
