@@ -305,6 +305,13 @@ def test_what_is_not_known_is_not_taken_for_wrong():
     assert list(advice(found)) == []
 
 
+def test_one_that_is_refused_waits_for_no_private_service():
+    refused = StatusCondition("Ready", "False", "InvalidSpec", "correct it")
+    missing = (dataclasses.replace(SERVICES[1], exists=False),)
+    found = described(es=with_conditions(refused), services=missing)
+    assert list(advice(found)) == ["Ready is False (InvalidSpec): correct it."]
+
+
 def test_a_request_that_quiets_the_triggers_of_a_sleeper_is_not_a_problem():
     es = with_conditions(*FINE, annotations={SLEEP_ANNOTATION: ASKED_LONG_AGO})
     es = msgspec.structs.replace(es, status=msgspec.structs.replace(es.status, state="Proxy"))

@@ -134,12 +134,17 @@ def dependency_tree(es: ElastiService, others: Mapping[str, ElastiService]) -> l
 
 
 def worker_lines(es: ElastiService) -> list[str]:
-    """Return the workloads that sleep and wake with an ElastiService's target, a line for each."""
+    """Return the workloads that sleep and wake with an ElastiService's target, a line for each.
+
+    An entry that the operator ignores is shown as ignored: its message about it begins with the field.
+    """
     asleep = {(one.kind, one.name): one for one in es.status.targets}
-    lines = []
-    for one in es.spec.targets:
+    ready, lines = condition(es, READY), []
+    for index, one in enumerate(es.spec.targets):
         noted = asleep.get((one.kind, one.name))
-        state = f"asleep, wakes with {noted.replicas}" if noted and noted.asleep else "awake"
+        is_ignored = ready is not None and f"spec.targets[{index}] names" in ready.message
+        state = "ignored" if is_ignored else "awake"
+        state = f"asleep, wakes with {noted.replicas}" if noted and noted.asleep else state
         lines.append(f"{one.kind}/{one.name}: {state}")
     return lines
 

@@ -7,9 +7,12 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.operator.environment import NAMESPACE, Environment, FakeTrigger
 
+from elasti.api.types import ElastiService
+from elasti.api.view import worker_lines
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.client.request import Request
 from kubeloop.objects.meta import JsonObject
@@ -171,6 +174,11 @@ async def test_a_worker_that_does_not_exist_is_named_and_sleeps_once_it_does():
         assert "spec.targets[1] names Deployment post" in ready["message"]
         assert "Mailer" in ready["message"]
         assert "TargetIgnored" in env.status["warnings"]
+        assert worker_lines(msgspec.convert(env.es, ElastiService)) == [
+            "Deployment/worker: asleep, wakes with 3",
+            "Deployment/post: ignored",
+            "Mailer/mail: ignored",
+        ]
         env.worker("post", 2)
         await eventually(lambda: env.replicas_of("post") == [0], timeout=700, every=1.0)
 

@@ -273,8 +273,10 @@ def _about_pods(found: Description) -> Iterator[str]:
 
 
 def _about_traffic(found: Description) -> Iterator[str]:
-    service = found.es.spec.service
-    if isinstance(found.services, tuple) and not found.es.spec.observes:
+    service, ready = found.es.spec.service, condition(found.es, words.READY)
+    # One that is refused may have none: it cannot sleep.
+    usable = ready is None or ready.status == "True"
+    if isinstance(found.services, tuple) and usable and not found.es.spec.observes:
         for entry in found.services:
             if entry.role == "private" and not entry.exists and found.es.status.state:
                 yield (
