@@ -91,6 +91,15 @@ def test_a_service_that_cannot_be_enrolled_has_a_reason(reason: str):
     assert found.body is None
 
 
+NOWHERE = {
+    "name": "nights",
+    "keep": "Asleep",
+    "during": "Mon-Fri 20:00-08:00",
+    "timezone": "Berlin",
+}
+"""A zone that the definition lets pass."""
+
+
 @pytest.mark.parametrize(
     ("reason", "changes"),
     [
@@ -105,6 +114,7 @@ def test_a_service_that_cannot_be_enrolled_has_a_reason(reason: str):
             "TemplateInvalid",
             {"templates": {"default": {"spec": {"triggers": [{"type": "guess"}]}}}},
         ),
+        ("TemplateInvalid", {"templates": {"default": {"spec": {"schedules": [NOWHERE]}}}}),
         ("SystemNamespace", {"own_namespace": "shop"}),
     ],
 )
@@ -196,6 +206,7 @@ def test_one_written_by_hand_replaces_it():
         {"workloads": {}},
         {"workloads": {WEB: workload(), DB: workload()}},
         {"templates": {}},
+        {"templates": {"default": {"spec": {"cooldownPeriod": 60, "schedules": [NOWHERE]}}}},
     ],
 )
 def test_other_trouble_changes_nothing(changes: dict[str, Any]):

@@ -26,6 +26,7 @@ from elasti.api.names import (
     TEMPLATE_KIND,
 )
 from elasti.api.observed import policy_patch
+from elasti.api.schedules import schedule_problems
 from elasti.api.types import ElastiServiceSpec, is_object_name
 from elasti.api.validation import problems
 from elasti.operator.enrolment.finder import (
@@ -267,7 +268,9 @@ def _template_problem(name: str, templates: Mapping[str, JsonObject]) -> tuple[s
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
     spec = template_spec(templates[name]) | {"service": "x", "scaleTargetRef": target}
     try:
-        wrong = [str(one) for one in problems(msgspec.convert(spec, ElastiServiceSpec))]
+        read = msgspec.convert(spec, ElastiServiceSpec)
+        # A schedule that cannot be read would wake the whole fleet, and keep it awake.
+        wrong = [*map(str, problems(read)), *schedule_problems(read.schedules)]
     except msgspec.ValidationError as error:
         wrong = [str(error)]
     return ("TemplateInvalid", f"{TEMPLATE_KIND} {name}: {wrong[0]}") if wrong else None
