@@ -175,7 +175,7 @@ def test_what_belongs_to_it_is_a_dependency_or_a_worker(environment: CommandEnvi
     assert "Service store leads to" in served.stderr
     assert "elasti enable deployment/store" in served.stderr
     environment.ok("enable", "deployment/store")
-    spec = yaml.safe_load(environment.ok(*call, "store,worker"))["spec"]
+    spec = yaml.safe_load(environment.ok(*call, "store,worker,worker,store"))["spec"]
     assert spec["dependsOn"] == [{"name": "store"}]
     assert spec["targets"] == [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}]
     unknown = environment.run(*call, "absent")

@@ -126,7 +126,7 @@ def test_from_observe_to_enforce(environment: CommandEnvironment):
     assert (spec["policy"], spec["suspend"]) == ("Observe", True)
     assert "observed" in environment.ok("get", "shy")
     described = environment.ok("describe", "shy")
-    assert "observed: it is awake, and Elasti scales nothing" in described
+    assert "observed: Elasti scales nothing" in described
     assert "Unsafe: its pods have no readiness probe" in described
     assert "private Service elasti" not in described
     for asked in ("sleep", "wake"):

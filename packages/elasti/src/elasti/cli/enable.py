@@ -54,7 +54,7 @@ def _seconds(text: str) -> int:
 
 
 def _names(text: str) -> list[str]:
-    return [object_name(name) for name in text.split(",")] if text else []
+    return [object_name(name) for name in dict.fromkeys(text.split(","))] if text else []
 
 
 @click.command("enable")

@@ -73,7 +73,7 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     found_doze = status.doze.state if status.doze is not None else ""
     shown = state_text(status.state, found_doze)
     if spec.observes and status.state == State.SERVE:
-        yield "State", f"{OBSERVED}: it is awake, and Elasti scales nothing"
+        yield "State", f"{OBSERVED}: Elasti scales nothing"
     else:
         yield "State", str(shown or (NOT_READY if status.conditions else NOTHING))
     if status.observed is not None:
