@@ -7,6 +7,7 @@ it at once; the operator puts it into a condition and goes on.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING
@@ -154,10 +155,8 @@ def _ignore_problems(rules: tuple[IgnoreRule, ...]) -> Iterator[SpecProblem]:
 
 
 def _doze_problems(cpu: str) -> Iterator[SpecProblem]:
-    try:
-        usable = Quantity.parse(cpu) >= LEAST_CPU
-    except ValueError:
-        usable = False
-    if not usable:
-        message = f"{cpu!r} is not a CPU request of at least {LEAST_CPU}; write one such as 1m"
-        yield SpecProblem("spec.sleep.doze.cpu", message)
+    with contextlib.suppress(ValueError):
+        if Quantity.parse(cpu) >= LEAST_CPU:
+            return
+    message = f"{cpu!r} is not a CPU request of at least {LEAST_CPU}; write one such as 1m"
+    yield SpecProblem("spec.sleep.doze.cpu", message)

@@ -274,7 +274,7 @@ def _about_pods(found: Description) -> Iterator[str]:
 
 def _about_traffic(found: Description) -> Iterator[str]:
     service, ready = found.es.spec.service, condition(found.es, words.READY)
-    # One that is refused may have none: it cannot sleep.
+    # The operator creates it only for a target that can sleep.
     usable = ready is None or ready.status == "True"
     if isinstance(found.services, tuple) and usable and not found.es.spec.observes:
         for entry in found.services:
