@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from elasti.cli.demo.manifests import TEAMS
+from kubeloop.objects.meta import JsonObject
 from tests.e2e.testbed import pids_with
 
 COMMAND = [sys.executable, "-m", "elasti", "demo"]
@@ -86,6 +91,33 @@ async def test_kept_it_can_be_explored_until_ctrl_c(tmp_path: Path):
     assert demo.left()
     assert await demo.interrupted() == 0
     assert not os.path.exists(found[1])  # noqa: ASYNC240, PTH110 -- nothing else runs here
+    assert demo.left() == []
+
+
+async def rows(page: str) -> AsyncIterator[dict[str, JsonObject]]:
+    """Yield the dashboard's rows by key, again after each change."""
+    async with aiohttp.ClientSession() as session:
+        async with session.get(page) as opened:
+            base = str(opened.url)
+        found: dict[str, JsonObject] = {}
+        async with session.get(f"{base}api/events") as events:
+            async for line in events.content:
+                data = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+                found |= {row["key"]: row for row in data.get("rows", ())}
+                yield found
+
+
+@pytest.mark.timeout(300)
+async def test_a_fleet_of_a_hundred_is_in_the_dashboard_and_wakes_one_by_one(tmp_path: Path):
+    demo = await Demo.start(tmp_path, "--fleet")
+    page = re.search(r"The dashboard is at (\S+)", await demo.said("?code="))
+    assert page is not None
+    async for found in rows(page[1]):
+        states = [row["state"] for row in found.values()]
+        if len(states) == 100 and states.count("asleep") > 80 and "awake" in states:
+            break
+    assert {row["namespace"] for row in found.values()} == set(TEAMS)
+    assert await demo.interrupted() == 0
     assert demo.left() == []
 
 

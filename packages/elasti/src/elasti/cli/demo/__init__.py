@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     from elasti.cli.demo.story import Story
     from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 BURST = 20
 _APPS = ("web", "echo")
 _MANAGER = "elasti-demo"
 _PATIENCE = 120.0
+_PAUSE = 2.0
 
 
 @click.command("demo")
@@ -35,7 +37,8 @@ _PATIENCE = 120.0
     "--keep", is_flag=True, help="Leave it running afterwards, and print commands to explore it."
 )
 @click.option("--ui", is_flag=True, help="Also show it in a browser, and leave it running.")
-def command(*, keep: bool, ui: bool) -> None:
+@click.option("--fleet", is_flag=True, help="Instead, show a hundred apps in a browser.")
+def command(*, keep: bool, ui: bool, fleet: bool) -> None:
     """Show the whole loop: two apps fall asleep, wake for real requests, serve them, and fall asleep again.
 
     It starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes about a
@@ -46,6 +49,7 @@ def command(*, keep: bool, ui: bool) -> None:
       elasti demo
       elasti demo --keep
       elasti demo --ui
+      elasti demo --fleet
     """
     need_devkube("elasti demo")
     import logging
@@ -54,11 +58,11 @@ def command(*, keep: bool, ui: bool) -> None:
 
     # Errors that are retried are not part of the story; a lasting one ends it.
     logging.basicConfig(level=logging.CRITICAL)
-    run_until_interrupted(lambda: _run(keep=keep, ui=ui))
+    run_until_interrupted(lambda: _run(keep=keep, ui=ui, fleet=fleet))
 
 
-async def _run(*, keep: bool, ui: bool) -> None:
-    """Show it once; with `keep` or `ui`, leave it running until cancelled.
+async def _run(*, keep: bool, ui: bool, fleet: bool) -> None:
+    """Show it once; with `keep` or `ui`, leave it running until cancelled. With `fleet`, show that until then.
 
     Raises Failure if requests were lost, or the cluster cannot start.
     """
@@ -67,11 +71,12 @@ async def _run(*, keep: bool, ui: bool) -> None:
     from devkube import kubeconfig as kubeconfigs
     from devkube.addresses import NoAddresses
     from devkube.cluster import ComponentFailed, DevCluster
+    from elasti.cli.demo import manifests
     from elasti.cli.demo.story import Story
     from kubeloop.client import Client
 
     story = Story()
-    story.heading("A cluster, Elasti, and two apps that take a second to start")
+    story.heading("A cluster, Elasti, and apps that take a second to start")
     try:
         with tempfile.TemporaryDirectory(prefix="elasti-demo-") as directory:
             path = Path(directory) / "kubeconfig"
@@ -81,7 +86,9 @@ async def _run(*, keep: bool, ui: bool) -> None:
                 story.report("cluster", f"ready at {cluster.url}")
                 async with Client.from_kubeconfig([path]) as client:
                     demo = Demo(client, story)
-                    await demo.install()
+                    await demo.install(manifests.fleet() if fleet else manifests.samples())
+                    if fleet:
+                        await demo.show_fleet()
                     async with demo.dashboard(opens=ui):
                         lost = await demo.show()
                         if ui:
@@ -116,6 +123,18 @@ class Demo:
         async with self._watching.running(), self._story.showing(self._board):
             return await self._play()
 
+    async def show_fleet(self) -> None:
+        """Show a hundred apps in the dashboard, and wake one after the other, until cancelled. Raises KubeError."""
+        import asyncio
+        import itertools
+
+        addresses = sorted((await self._addresses()).items())
+        async with self.dashboard(opens=True):
+            for app, address in itertools.cycle(addresses):
+                if app.startswith("app-"):
+                    await self._load.http(_url(address), 1)
+                    await asyncio.sleep(_PAUSE)
+
     async def explore(self, path: Path) -> None:
         """Print how to explore it, and stay until cancelled."""
         import asyncio
@@ -146,18 +165,17 @@ class Demo:
         """Have the dashboard open during the block, if that is wanted. Raises KubeError."""
         from elasti.api.names import NAMESPACE as ELASTI
         from elasti.cli.dashboard import announced, serving
-        from elasti.cli.demo.manifests import NAMESPACE
 
         if not opens:
             yield
             return
-        async with serving(self._client, NAMESPACE, ELASTI) as url:
-            self._story.heading("The same in your browser: watch web and echo there")
+        async with serving(self._client, "", ELASTI) as url:
+            self._story.heading("The same in your browser: watch the apps there")
             with announced(url, opens=True):
                 yield
 
-    async def install(self) -> None:
-        """Put Elasti and two apps into the cluster. Raises KubeError, TimeoutError."""
+    async def install(self, apps: list[JsonObject]) -> None:
+        """Put Elasti and apps into the cluster. Raises KubeError, TimeoutError."""
         from elasti.cli.demo import manifests
         from elasti.cli.install.installer import Installer
         from elasti.cli.rendering import Progress
@@ -166,10 +184,11 @@ class Demo:
         installer = Installer(self._client, manifests.choices(), Progress(quiet=True))
         await installer.install(wait=_PATIENCE)
         self._story.report("cluster", "operator and resolver are ready")
-        for obj in manifests.samples():
+        for obj in apps:
             resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
             await resource.apply(obj, field_manager=_MANAGER, force=True)
-        self._story.report("cluster", "two apps are deployed: web (HTTP) and echo (TCP)")
+        count = sum(obj["kind"] == "Deployment" for obj in apps)
+        self._story.report("cluster", f"{count} apps are deployed")
 
     async def _play(self) -> int:
         import asyncio
@@ -203,11 +222,9 @@ class Demo:
         return story.sums([*held, *direct], steps)
 
     async def _addresses(self) -> dict[str, tuple[str, int]]:
-        from elasti.cli.demo.manifests import NAMESPACE
-
-        services = self._client.resource("v1/services", namespace=NAMESPACE)
-        specs = {app: (await services.get(app))["spec"] for app in _APPS}
-        return {app: (spec["clusterIP"], spec["ports"][0]["port"]) for app, spec in specs.items()}
+        services = await self._client.resource("v1/services").items().to_list()
+        specs = {one["metadata"]["name"]: one["spec"] for one in services}
+        return {name: (spec["clusterIP"], spec["ports"][0]["port"]) for name, spec in specs.items()}
 
 
 def _url(address: tuple[str, int]) -> str:

@@ -11,6 +11,8 @@ from kubeloop.objects.meta import JsonObject
 NAMESPACE = "default"
 DEMO_COOLDOWN = 6
 START_SECONDS = 1
+_FLEET = 100
+TEAMS = ("billing", "catalog", "checkout", "preview", "search")
 
 
 def choices() -> Choices:
@@ -27,18 +29,31 @@ def choices() -> Choices:
 
 def samples() -> list[JsonObject]:
     """Return the two apps, their Services and their ElastiServices."""
-    healthy = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
     # Not the echo port: each probe would count as a connection, and it would never seem idle.
     listening = {"tcpSocket": {"port": 7001}, "periodSeconds": 1}
     return [
-        _deployment("web", "http", healthy),
-        # A Service of an ordinary user's dev cluster listens on an ordinary user's port.
-        _service("web", {"name": "http", "port": 8080}),
-        _elasti_service("web"),
+        *_website("web", 1),
         _deployment("echo", "tcp", listening),
         _service("echo", {"name": "echo", "port": 7000}),
         _elasti_service("echo"),
     ]
+
+
+def fleet() -> list[JsonObject]:
+    """Return a hundred apps that sleep, in the namespaces of five teams."""
+    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": one}} for one in TEAMS]
+    for number in range(_FLEET):
+        for obj in _website(f"app-{number:02}"):
+            obj["metadata"]["namespace"] = TEAMS[number % len(TEAMS)]
+            made.append(obj)
+    return made
+
+
+def _website(name: str, replicas: int = 0) -> list[JsonObject]:
+    healthy = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
+    # A Service of an ordinary user's dev cluster listens on an ordinary user's port.
+    service = _service(name, {"name": "http", "port": 8080})
+    return [_deployment(name, "http", healthy, replicas), service, _elasti_service(name)]
 
 
 def _object(api_version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
@@ -59,10 +74,10 @@ def _service(name: str, port: JsonObject) -> JsonObject:
     return _object("v1", "Service", name, {"selector": {"app": name}, "ports": [port]})
 
 
-def _deployment(name: str, protocol: str, probe: JsonObject) -> JsonObject:
+def _deployment(name: str, protocol: str, probe: JsonObject, replicas: int = 1) -> JsonObject:
     labels = {"app": name}
     spec = {
-        "replicas": 1,
+        "replicas": replicas,
         "selector": {"matchLabels": labels},
         "template": {
             "metadata": {"labels": labels},
