@@ -114,6 +114,41 @@ def test_a_request_a_minute_never_parks_in_a_thousand_hours():
     assert simulate([(HTTP, 10)], (REQUEST, 60), hours=1000) == 0
 
 
+def steady(arrivals: Callable[[random.Random], float], *, hours: float, seed: int) -> set[float]:
+    """Return what a meter calls steady; `arrivals`: the seconds from one use to the next."""
+    rand, meter = random.Random(seed), TrafficMeter()
+    cost, now, used, following = floor([(HTTP, 10)]), 0.0, 0.0, rand.uniform(0, 10)
+    found = set[float]()
+    while now < hours * HOUR:
+        now += rand.uniform(0.9, 1.1) * INTERVAL
+        while following < now:
+            used, following = used + CHECK, following + arrivals(rand)
+        probes = arrived(HTTP, 10, 3, now)
+        reading = meter.feed({"a": (counted(now, int(probes + used)), cost)}, NETWORK_THRESHOLD)
+        found.add(reading.steady)
+    return found
+
+
+CHECK = 620.0
+
+
+@pytest.mark.parametrize("period", [5, 10, 15])
+def test_a_check_is_called_steady_with_its_rate_after_two_hours(period: float):
+    for seed in range(5):
+        assert steady(lambda _rand: period, hours=1.9, seed=seed) == {0.0}
+        found = steady(lambda _rand: period, hours=6, seed=seed) - {0.0}
+        assert len(found) == 1, "status is not written again and again"
+        assert CHECK / period * 0.9 < found.pop() < CHECK / period * 1.1
+
+
+def test_people_are_not_steady():
+    for seed in range(10):
+        assert steady(lambda rand: rand.expovariate(1 / 3), hours=24, seed=seed) == {0.0}
+        assert steady(lambda rand: rand.expovariate(1 / 10), hours=24, seed=seed) == {0.0}
+    heavy = steady(lambda _rand: 1.0, hours=4, seed=1)
+    assert heavy == {0.0}, "so much is use, however steady"
+
+
 def test_an_idle_target_sleeps_whatever_its_probes_and_their_phase():
     for seed, period in itertools.product(range(8), (1, 3, 10, 60)):
         probes = [(HTTP, period), (TCP_PROBE, 2 * period)]

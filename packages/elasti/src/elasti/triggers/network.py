@@ -65,6 +65,11 @@ HTTPS_PROBE = 4000
 """A whole TLS handshake each time, with a small certificate."""
 GRPC_PROBE = 1500
 
+_QUARTER, _QUARTERS = 900.0, 8
+_SAME = 1.06
+"""The most that quarters of an hour differ by. Sixty checks of every 15 s may be one more; people differ more."""
+_LITTLE = 400.0
+
 _MEASURE_SECONDS = 2.0
 _MEASURE_BYTES = 64 << 10
 _UNCHANGED_SECONDS = 120.0
@@ -92,6 +97,9 @@ class TrafficMeter:
     before: Mapping[str, PodCounters] = dataclasses.field(default_factory=dict)
     excess: float = 0.0
     span: float = 0.0
+    quarter: tuple[float, float] = 0.0, 0.0  #: bytes above the floor and seconds of the present one
+    rates: tuple[float, ...] = ()  #: bytes a second of the last ones
+    steady: float = 0.0  #: bytes a second of use that is little and always the same
 
     def feed(
         self, pods: Mapping[str, tuple[PodCounters, Floor]], threshold: float
@@ -104,7 +112,7 @@ class TrafficMeter:
             return TriggerReading(
                 error=f"{len(gone)} pods went away since the last reading", pending=True
             )
-        once = allowed = longest = 0.0
+        once = allowed = longest = above = 0.0
         for uid, (seen, cost) in pods.items():
             known = before.get(uid)
             passed = max(seen.at - known.at, 0.0) if known is not None else 0.0
@@ -117,18 +125,26 @@ class TrafficMeter:
                 unanswered = received - half - ANSWERED * max(sent - half, 0.0)
                 grown = sent + received - min(max(unanswered, 0.0), NOISE * passed)
             margin = max(threshold, MARGIN * cost.rate)
+            above += grown - passed * cost.rate
             self.excess += grown - passed * (cost.rate + margin)
             once += cost.once + UPKEEP
             allowed += margin
             longest = max(longest, passed)
         self.span += longest
+        used, lasted = self.quarter = self.quarter[0] + above, self.quarter[1] + longest
+        if lasted >= _QUARTER:
+            self.rates = found = (*self.rates, used / lasted)[-_QUARTERS:]
+            is_same = len(found) == _QUARTERS and max(found) <= min(_SAME * min(found), _LITTLE)
+            # One figure as long as it lasts: it is in status.
+            self.steady = (self.steady or round(found[-1])) if is_same else 0.0
+            self.quarter = 0.0, 0.0
         if self.excess <= 0:
             self.excess = self.span = 0.0
-        if self.excess <= once:
-            return TriggerReading(0.0, span=longest)
-        value = allowed + self.excess / max(self.span, 1.0)
-        self.excess = self.span = 0.0
-        return TriggerReading(value, span=longest)
+        value = 0.0
+        if self.excess > once:
+            value = allowed + self.excess / max(self.span, 1.0)
+            self.excess = self.span = 0.0
+        return TriggerReading(value, span=longest, steady=self.steady)
 
 
 class _PodFacts(NamedTuple):

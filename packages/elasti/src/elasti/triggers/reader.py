@@ -34,6 +34,8 @@ class TriggerReading:
     """The seconds up to now that the value covers; 0 for a momentary one."""
     pending: bool = False
     """There is no value yet, and nothing is wrong: a rate needs two readings, and a target needs pods."""
+    steady: float = 0.0
+    """Bytes a second, if use has been so steady for long that a program seems to cause it."""
 
     @property
     def usable(self) -> bool:

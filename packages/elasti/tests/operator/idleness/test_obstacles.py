@@ -70,6 +70,11 @@ def situation(**changes: Any) -> Situation:
             "100 s",
         ),
         ({"triggers": (Evidence(1.0, TriggerReading(0.0), NOW, NOW - 9),)}, "InUse", "triggers[0]"),
+        (
+            {"triggers": (Evidence(1.0, TriggerReading(65.0, steady=62), NOW),)},
+            "InUse",
+            "100 s; it has been a steady 62 B/s for two hours, like a health check: if nothing else uses it",
+        ),
     ],
 )
 def test_each_obstacle_has_a_reason_and_words(changes, reason, words):

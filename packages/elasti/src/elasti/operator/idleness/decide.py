@@ -42,8 +42,13 @@ if TYPE_CHECKING:
 
 
 INVALID = Obstacle(Reason.INVALID, "its configuration is invalid; see condition Ready")
+_STEADY = (
+    "; it has been a steady {:g} B/s for two hours, like a health check: if nothing else uses it, end that, or"
+    " set the trigger's metadata.threshold well above it"
+)
 CALM_AFTER = 60.0
 """Seconds of quiet before status says so: what begins and ends sooner costs no write."""
+_LAST_USES = ("created_at", "last_scaled_up", "last_traffic", "last_attempt", "dependents_asleep")
 _SKEW = 60.0
 """Seconds by which clocks of servers may differ; what is further ahead was noted before the clock was set back."""
 
@@ -173,13 +178,7 @@ class Situation:
 
     def __post_init__(self) -> None:
         # With the clock set back, what was noted before would keep the target awake until it has caught up.
-        for name in (
-            "created_at",
-            "last_scaled_up",
-            "last_traffic",
-            "last_attempt",
-            "dependents_asleep",
-        ):
+        for name in _LAST_USES:
             if getattr(self, name) > self.now + _SKEW:
                 object.__setattr__(self, name, -math.inf)
 
@@ -346,10 +345,11 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     for index, trigger in enumerate(seen.triggers):
         quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
         if trigger.is_active() or quiet < seen.cooldown:
+            steady = trigger.last.steady if trigger.last is not None else 0.0
             yield Obstacle(
                 Reason.IN_USE,
                 f"triggers[{index}] has not been seen below its threshold for the whole cooldown of"
-                f" {seen.cooldown:.0f} s",
+                f" {seen.cooldown:.0f} s{_STEADY.format(steady) if steady else ''}",
             )
 
 
@@ -360,15 +360,9 @@ def sleeps_at(seen: Situation) -> float | None:
     """
     if seen.suspended or not seen.enabled or seen.schedule.keep == AWAKE or seen.needed_by:
         return None
-    last_use = (
-        seen.created_at,
-        seen.last_scaled_up,
-        seen.last_traffic,
-        seen.last_attempt,
-        seen.dependents_asleep,
-    )
+    last_use: float = max(getattr(seen, name) for name in _LAST_USES)
     if _by_schedule(seen):
-        return max(max(last_use) + seen.cooldown, seen.keep_awake_until)
+        return max(last_use + seen.cooldown, seen.keep_awake_until)
     quiet = [
         trigger.quiet_since
         for trigger in seen.triggers
@@ -380,7 +374,7 @@ def sleeps_at(seen: Situation) -> float | None:
         or None in quiet
     ):
         return None
-    idle = max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
+    idle = max(last_use, *(since for since in quiet if since is not None)) + seen.cooldown
     return max(idle, seen.keep_awake_until)
 
 
