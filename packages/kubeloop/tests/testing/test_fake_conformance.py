@@ -22,9 +22,9 @@ AREAS = "create update patch delete apply list watch subresources custom leases_
 HELD = {
     "create": "own-metadata-ignored generation generate-name exists",
     "get": "not-found",
-    "update": "version-changes no-op conflict unconditional missing generation status-untouched dry-run",
-    "patch": "json-list merge missing resource-version no-op status dry-run",
-    "delete": "missing finalizer finalizer-again finalizer-added-late terminating-update terminating-create dry-run pod-unscheduled pod-finished generation collection collection-field recreate event-version",
+    "update": "uid version-changes no-op conflict unconditional missing generation status-untouched dry-run",
+    "patch": "json json-test json-missing json-escape json-list merge rename uid missing resource-version no-op status dry-run",
+    "delete": "precondition-uid precondition-version wait missing finalizer finalizer-again finalizer-added-late terminating-update terminating-create dry-run pod-unscheduled pod-finished generation collection collection-field recreate event-version",
     "apply": "force-elsewhere kind-required no-op conflict conflict-update removal removal-kept hand-over resource-version create-with-version labels dry-run",
     "list": "order all-namespaces exact too-large limit-continue remaining limit-large limit-zero-version fields-name fields-services",
     "watch": "events from-list old-version too-large enter-leave field-enter-leave single all-namespaces namespace-only recreated kind initial-events-empty initial-events-fresh no-bookmarks many",

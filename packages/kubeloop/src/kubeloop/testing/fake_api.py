@@ -222,8 +222,8 @@ class FakeApi:
         return copied(found)
 
     def _create(self, request: Request, place: Place, obj: JsonObject) -> JsonObject:
-        metadata = dict(obj.get("metadata") or {})
-        if metadata.get("resourceVersion"):
+        metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if value}
+        if "resourceVersion" in metadata:
             raise api_error(
                 400, "BadRequest", "resourceVersion should not be set on objects to be created"
             )
@@ -264,17 +264,10 @@ class FakeApi:
         """Write an object that exists; `wanted` is whole."""
         before = self._get(place)
         had, metadata = before["metadata"], dict(wanted["metadata"])
-        for field in ("resourceVersion", "uid"):
-            if metadata.get(field) not in {None, "", had[field]}:
-                raise _refusal(
-                    409,
-                    "Conflict",
-                    place,
-                    "the object has been modified; please apply your changes to the latest version"
-                    " and try again",
-                )
+        _check_identity(request, place, had, metadata)
         _check_finalizers(place, had, metadata)
-        metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}
+        # What is empty is left out, as from every answer of a server.
+        metadata = {n: v for n, v in metadata.items() if n not in _SERVERS_OWN and v}
         metadata |= {name: had[name] for name in _SERVERS_OWN if name in had}
         metadata["resourceVersion"] = had["resourceVersion"]
         after = wanted | {"metadata": metadata}
@@ -331,10 +324,11 @@ class FakeApi:
         metadata = obj["metadata"]
         for field, wanted in (options.get("preconditions") or {}).items():
             if metadata[field] != wanted:
-                why = f"Precondition failed: {field} in precondition: {wanted}"
-                raise _refusal(
-                    409, "Conflict", place, f"{why}, {field} in object meta: {metadata[field]}"
+                name = "UID" if field == "uid" else "ResourceVersion"
+                why = (
+                    f"the {name} in the precondition ({wanted}) does not match the {name} in record"
                 )
+                raise _refusal(409, "Conflict", place, f"{why} ({metadata[field]})")
         if metadata.get("finalizers"):
             if "deletionTimestamp" in metadata:
                 return obj
@@ -363,15 +357,16 @@ class FakeApi:
         query = dict(request.query)
         if query.get("dryRun") or (before is not None and same_json(before, obj)):
             return _part(obj, place.subresource)
+        metadata = obj["metadata"]
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self._remove(place)  # and no write before it: watchers see the end alone
+            return _part(obj, place.subresource)
         stored = self.source(place.info.gvr).put(_served(place.info.gvr, obj))
         if request.content_type != APPLY:
             manager = query.get("fieldManager", "unknown")
             owner = f'"{manager}" using {place.info.gvr.api_version}'
             self._ownership.changed(before, stored, owner=owner)
         self._wrote(place.info.gvr, stored)
-        metadata = stored["metadata"]
-        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
-            self._remove(place)
         return _part(copied(stored), place.subresource)
 
     def _wrote(self, gvr: GroupVersionResource, stored: JsonObject) -> None:
@@ -436,6 +431,30 @@ def _suffix(number: int) -> str:
         number, digit = divmod(number, len(_SUFFIX))
         letters.append(_SUFFIX[digit])
     return "".join(reversed(letters))
+
+
+def _check_identity(request: Request, place: Place, had: JsonObject, metadata: JsonObject) -> None:
+    """Refuse what was written for another name, another incarnation or an older state."""
+    for field in ("name", "namespace", "uid", "resourceVersion"):
+        has = had.get(field)
+        sent = metadata.get(field) or has
+        match field, request.method:
+            case _ if sent == has:
+                continue
+            case "name" | "namespace", _:
+                why = f"({sent}) does not match the {field} on the URL ({has})"
+                raise api_error(400, "BadRequest", f"the {field} of the object {why}")
+            case "uid", "PATCH":
+                about = f'{place.info.kind} "{place.name}" is invalid: metadata.uid: Invalid value'
+                raise api_error(422, "Invalid", f'{about}: "{sent}": field is immutable')
+            case "uid", _:
+                why = f"Precondition failed: UID in precondition: {sent}, UID in object meta: {has}"
+                raise _refusal(409, "Conflict", place, why)
+            case _:
+                why = (
+                    "the object has been modified; please apply your changes to the latest version"
+                )
+                raise _refusal(409, "Conflict", place, f"{why} and try again")
 
 
 def _check_finalizers(place: Place, had: JsonObject, metadata: JsonObject) -> None:

@@ -115,38 +115,51 @@ def _conflict(conflicts: list[tuple[str, Path]]) -> Exception:
 
 
 def apply_json_patch(document: Any, operations: list[JsonObject]) -> Any:
-    """Return what `add`, `replace`, `remove` and `test` make of a document; raises Invalid."""
+    """Return what the operations make of a document; raises Invalid, with what a server says."""
     result = copied(document)
     for operation in operations:
         try:
             _operate(result, operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            message = f"the patch failed at {operation}: {type(error).__name__}: {error}"
+            message = (
+                "the server rejected our request due to an error in our request: the patch failed at"
+                f" {operation}: {type(error).__name__}: {error}"
+            )
             raise api_error(422, "Invalid", message) from error
     return result
 
 
-def _operate(target: Any, operation: JsonObject) -> None:
-    *parents, last = (
-        part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-    )
-    for part in parents:
-        target = target[int(part) if isinstance(target, list) else part]
-    key: Any = last
-    if isinstance(target, list):
-        key = len(target) if last == "-" else int(last)
+def _operate(document: Any, operation: JsonObject) -> None:
+    target, key = _target(document, operation["path"])
     match operation["op"]:
-        case "add" if isinstance(target, list):
-            target.insert(key, operation["value"])
-        case "add":
-            target[key] = operation["value"]
-        case "replace":
-            _ = target[key]
-            target[key] = operation["value"]
         case "remove":
             del target[key]
         case "test":
             if not same_json(target[key], operation["value"]):
                 raise ValueError(f"the value is {target[key]!r}")
+        case "replace" if isinstance(target, list):
+            target[key] = operation["value"]
+        case "add" | "replace":  # a server adds the field that a `replace` does not find
+            _add(target, key, operation["value"])
+        case "copy" | "move" as op:
+            source, last = _target(document, operation["from"])
+            _add(target, key, copied(source[last]) if op == "copy" else source.pop(last))
         case other:
             raise ValueError(f"a FakeClient knows no operation {other!r}")
+
+
+def _target(document: Any, pointer: str) -> tuple[Any, Any]:
+    """Return the container that a JSON pointer leads to, and the key or index there."""
+    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+    for part in parents:
+        document = document[int(part) if isinstance(document, list) else part]
+    if isinstance(document, list):
+        return document, len(document) if last == "-" else int(last)
+    return document, last
+
+
+def _add(target: Any, key: Any, value: Any) -> None:
+    if isinstance(target, list):
+        target.insert(key, value)
+    else:
+        target[key] = value
