@@ -422,7 +422,7 @@ def test_files_of_the_testing_guide_pass(tmp_path: Path) -> None:
     for block in blocks("python", "toml"):
         if block.page == "docs/kubeloop/testing.md":
             (tmp_path / (block.title or "pyproject.toml")).write_text(block.text)
-    assert "5 passed" in run_pytest(tmp_path)
+    assert "6 passed" in run_pytest(tmp_path)
 
 
 def run_pytest(directory: Path) -> str:

@@ -54,6 +54,14 @@ def test_dir_lists_every_name_for_those_who_explore(package):
     assert {*module._EXPORTS, "__name__"} <= set(dir(module))
 
 
+@pytest.mark.parametrize("package", FACADES)
+def test_a_star_imports_every_name(package):
+    module = importlib.import_module(package)
+    found: dict[str, object] = {}
+    exec(f"from {package} import *", found)
+    assert found.keys() >= module._EXPORTS.keys()
+
+
 def test_the_version_is_public():
     assert kubeloop.__version__
 

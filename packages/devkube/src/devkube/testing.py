@@ -40,9 +40,9 @@ class ReadyCluster:
         self,
         resource: str,
         name: str,
+        until: Callable[[JsonObject], object] = bool,
         *,
         namespace: str | None = None,
-        until: Callable[[JsonObject], object] = bool,
         timeout: float = 30.0,
     ) -> JsonObject:
         """Return an object as soon as it exists and `until` says so. Raises TimeoutError."""

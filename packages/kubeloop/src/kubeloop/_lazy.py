@@ -1,9 +1,8 @@
 """Façades that load nothing until a name is used (PEP 562).
 
-Only `kubeloop` and `kubeloop.client` need it: the client's transport takes a sixth of a second to import,
-which a program that only reads an error class or a type must not pay. Such a package lists its names with
-their modules, and imports the same names under `TYPE_CHECKING`, so that people and type checkers see an
-ordinary package:
+The client's transport takes a sixth of a second to import, which a program that only reads an error class
+or a type must not pay. Such a package lists its names with their modules, and imports the same names under
+`TYPE_CHECKING`, so that people and type checkers see an ordinary package:
 
     if TYPE_CHECKING:
         from kubeloop.client.client import Client as Client
@@ -26,9 +25,10 @@ from typing import Any
 def lazy_attributes(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a module's `__getattr__`: it imports a name's module and keeps what it found.
 
-    `dir()` of the module lists the names too, for those who explore it.
+    `dir()` of the module lists the names too, for those who explore it, and `import *` finds them.
     """
     own = vars(sys.modules[package])
+    own["__all__"] = [*exports]
     own["__dir__"] = lambda: sorted({*own, *exports})
 
     def get_attribute(name: str) -> Any:

@@ -408,6 +408,9 @@ def test_what_does_not_fit_the_kind_is_refused() -> None:
         Operator(Spec, PATH)
     with pytest.raises(TypeError, match=r"give a list, as in owns=\['v1/configmaps'\]"):
         make_operator(owns="v1/configmaps")
+    definition = custom_resource_definition(Site, PATH)
+    with pytest.raises(ValueError, match=r"v1/pages is not of sites.example.com, its definition"):
+        Operator(Site, "example.com/v1/pages", definition=definition)
 
 
 async def test_a_status_must_be_a_struct(caplog) -> None:

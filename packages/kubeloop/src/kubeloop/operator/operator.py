@@ -193,6 +193,10 @@ class Operator(Generic[T]):
         kind_name = kind_name or (said if isinstance(said, str) else "") or kind.__name__
         if definition is not None:
             kind_name = definition["spec"]["names"]["kind"]
+            if definition["metadata"]["name"] != f"{self.gvr.resource}.{self.gvr.group}":
+                raise ValueError(
+                    f"{self.gvr} is not of {definition['metadata']['name']}, its definition"
+                )
         self.gvk = GroupVersionKind(self.gvr.group, self.gvr.version, kind_name)
         self.name = name or self.gvr.resource
         self.definition = definition
