@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from devkube import kubeconfig
-from devkube.cluster import DevCluster
+from devkube.cluster import DevCluster, read_program
 
 
 async def _run(given: argparse.Namespace) -> None:
@@ -18,8 +18,10 @@ async def _run(given: argparse.Namespace) -> None:
     assert task is not None
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, task.cancel)
-    options = {"port": given.port, "nodes": given.nodes, "data_dir": given.data_dir}
-    async with DevCluster(**options) as cluster:
+    programs = dict(map(read_program, given.run))
+    async with DevCluster(
+        port=given.port, nodes=given.nodes, data_dir=given.data_dir, entrypoints=programs
+    ) as cluster:
         kubeconfig.write(given.kubeconfig, cluster.access())
         await cluster.wait_ready()
         print(f"{cluster.url} is ready; export KUBECONFIG={given.kubeconfig}", flush=True)  # noqa: T201
@@ -32,6 +34,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=7443, help="0 takes any that is free")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--data-dir", type=Path, help="keep the cluster there over restarts")
+    command = "the command for an image, if a container names no command; may be repeated"
+    parser.add_argument("--run", metavar="IMAGE=COMMAND", action="append", default=[], help=command)
     parser.add_argument("--kubeconfig", type=Path, default=Path("devkube.yaml"))
     try:
         with contextlib.suppress(asyncio.CancelledError):

@@ -426,11 +426,8 @@ def _content_differs(before: JsonObject, after: JsonObject) -> bool:
 
 def _suffix(number: int) -> str:
     """Return the end of a generated name: five letters that spell no word."""
-    letters = []
-    for _ in range(5):
-        number, digit = divmod(number, len(_SUFFIX))
-        letters.append(_SUFFIX[digit])
-    return "".join(reversed(letters))
+    base = len(_SUFFIX)
+    return "".join(_SUFFIX[number // base**place % base] for place in reversed(range(5)))
 
 
 def _check_identity(request: Request, place: Place, had: JsonObject, metadata: JsonObject) -> None:
