@@ -36,6 +36,7 @@ from kubeloop.objects.times import format_time
 
 NOW = dt.datetime(2030, 1, 8, 12, tzinfo=dt.UTC)
 AROUND = Surroundings(NOW, NOW.replace(hour=0), {("shop", "web"): 3})
+QUIET = Surroundings(NOW, NOW.replace(hour=0), {})
 READY = StatusCondition("Ready", "True", "Valid")
 
 
@@ -127,11 +128,11 @@ def sleeping() -> ElastiService:
 
 
 def test_a_row_has_what_the_table_shows():
-    row = service_row(sleeping(), AROUND)
+    row = service_row(sleeping(), QUIET)
     assert row["key"] == "shop/web"
     assert (row["state"], row["held"], row["coldStart"], row["wakesToday"]) == (
         "asleep",
-        3,
+        0,
         2.5,
         "1",
     )
@@ -140,10 +141,17 @@ def test_a_row_has_what_the_table_shows():
     msgspec.json.encode(service_detail(sleeping(), AROUND))
 
 
+def test_what_holds_connections_is_waking_before_status_says_so():
+    row = service_row(sleeping(), AROUND)
+    assert (row["state"], row["held"], row["since"]) == ("waking", 3, None)
+    awake = service_row(service(READY, state="Serve", since=ago(hours=1)), AROUND)
+    assert (awake["state"], awake["since"]) == ("awake", ago(hours=1))
+
+
 def test_what_stands_above_the_table():
     rows = [
-        service_row(sleeping(), AROUND),
-        service_row(service(READY, state="Proxy"), AROUND),
+        service_row(sleeping(), QUIET),
+        service_row(service(READY, state="Proxy"), QUIET),
         service_row(service(), AROUND),
     ]
     found = summary(rows, CapacityStatus(20, 5))
@@ -202,4 +210,11 @@ def test_the_stages_of_a_cold_start_are_those_of_its_pod():
     stages = cold_start_stages(es, [pod(500), pod(99)])
     assert [stage["seconds"] for stage in stages] == [1.0, 1.0, 5.0, 1.0, 1.0]
     assert cold_start_stages(es, [pod(500)]) == []
+    # The client is served before Kubernetes calls the pod ready; and whole seconds say nothing of a shorter time.
+    es = service(READY, last_wake=LastWake(ago(seconds=100), "Request", "10.1.2.3", 7.5))
+    stages = cold_start_stages(es, [pod(99)])
+    assert [stage["seconds"] for stage in stages] == [1.0, 1.0, 5.0, 0.5, 0.0]
+    assert stages[-1]["name"] == "Client served"
+    es = service(READY, last_wake=LastWake(ago(seconds=100), "Request", "10.1.2.3", 0.76))
+    assert cold_start_stages(es, [pod(99)]) == []
     assert cold_start_stages(service(READY), [pod(99)]) == []

@@ -8,7 +8,7 @@ import contextlib
 import aiohttp
 import pytest
 
-from elasti.api.wire import RESOLVER_AUDIENCE, ActivityReport
+from elasti.api.wire import RESOLVER_AUDIENCE, ActivityReport, LastStart
 from elasti.authn.authenticator import CallerAuthenticator
 from elasti.authn.tokens import TokenDecision, VerifierUnavailable
 from elasti.resolver.admin import CONNECTIONS, AdminServer
@@ -172,6 +172,13 @@ def test_the_youngest_arrival_counts():
     reports = [ActivityReport(1, 2, None), ActivityReport(3, 4, 9.0), ActivityReport(0, 0, 2.0)]
     assert add_reports(reports) == ActivityReport(4, 6, 2.0)
     assert add_reports([ActivityReport(0, 0)]).last_arrival_age is None
+
+
+def test_the_youngest_start_counts():
+    old, new = LastStart(3.0, 600.0), LastStart(0.7, 1.5)
+    reports = [ActivityReport(0, 0, last_start=start) for start in (old, new, None)]
+    assert add_reports(reports).last_start == new
+    assert add_reports(reports[2:]).last_start is None
 
 
 def test_metrics_are_added_series_by_series_and_what_belongs_together_stays_together():

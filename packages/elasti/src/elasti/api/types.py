@@ -623,8 +623,11 @@ class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     role: Annotated[str, Meta(description="Signal or Veto.")] = ""
 
 
+_TOOK = "How long the first client waited, in seconds; without a client, until traffic went to the pods."
+
+
 class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """The last wake-up: when, why, for which client, and how long until traffic went to the pods."""
+    """The last wake-up: when, why, for which client, and how long it took."""
 
     time: Annotated[str, Meta(description="When it began.")]
     # Not the enum: programs of different versions read it.
@@ -632,9 +635,7 @@ class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     client: Annotated[
         str, Meta(description="The client of the request, or the field manager that scaled it up.")
     ] = ""
-    seconds: Annotated[
-        float | None, Meta(description="How long it took until traffic went to the pods.")
-    ] = None
+    seconds: Annotated[float | None, Meta(description=_TOOK)] = None
     wake_id: Annotated[
         str, Meta(description="The request's wake_id in the logs of resolver and operator.")
     ] = ""
@@ -684,9 +685,7 @@ class SleepRecord(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
     since: Annotated[str, Meta(description="When it began.")]
     until: Annotated[str, Meta(description="When it ended.")]
     cause: Annotated[str, Meta(description="The cause of the wake-up; empty if unknown.")] = ""
-    seconds: Annotated[
-        float | None, Meta(description="How long it took until traffic went to the pods.")
-    ] = None
+    seconds: Annotated[float | None, Meta(description=_TOOK)] = None
     mode: Annotated[str, Meta(description="Doze, if it dozed; empty if it slept at zero.")] = ""
 
 

@@ -81,15 +81,18 @@ def row_of(
     meta, status, ref = es.metadata, es.status, es.spec.scale_target_ref
     ready = condition(es, READY)
     telling = _telling(es)
+    count = held.get((meta.namespace, es.spec.service), 0) if held is not None else None
+    # Status says so some seconds later, if it takes that long.
+    wakes = bool(count) and status.state == State.PROXY
     return ElastiServiceRow(
         namespace=meta.namespace,
         name=meta.name,
         service=es.spec.service,
         mode=status.mode,
-        state=shown_state(es),
+        state=state_word(State.WAKING) if wakes else shown_state(es),
         target=f"{ref.kind}/{ref.name}",
         replicas=status.replicas if status.state else None,
-        held=held.get((meta.namespace, es.spec.service), 0) if held is not None else None,
+        held=count,
         last_wake=moment(status.last_scaled_up_time),
         ready=ready.status if ready else "",
         cooldown=int(es.spec.cooldown),

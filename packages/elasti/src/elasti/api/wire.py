@@ -112,17 +112,25 @@ class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What wakes with it, each after what it needs, and itself last; empty if it depends on nothing."""
 
 
-class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class LastStart(msgspec.Struct, frozen=True, gc=False):
+    """A wake-up as clients saw it: the seconds that the first one waited for a pod, and since when it was over."""
+
+    seconds: Annotated[float, Meta(ge=0)]
+    age: Annotated[float, Meta(ge=0)]
+
+
+class ActivityReport(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """The traffic of a Service that one resolver replica sees, summed over its workers.
 
     `open` counts requests under way and connections in use, held ones too; not those that a client
     keeps between two requests. `last_arrival_age` is the seconds since traffic last arrived, None
-    if none ever did; probes are not traffic.
+    if none ever did; probes are not traffic. `last_start` is None before a first one, and from older resolvers.
     """
 
     held: Annotated[int, Meta(ge=0)]
     open: Annotated[int, Meta(ge=0)]
     last_arrival_age: Annotated[float, Meta(ge=0)] | None = None
+    last_start: LastStart | None = None
 
 
 def activity_query(namespace: str, service: str, *, hold: bool | None) -> dict[str, str]:

@@ -57,8 +57,8 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "name": row.name,
         "service": row.service,
         "target": row.target,
-        "state": state_of(es),
-        "since": status.since,
+        "state": row.state if status.conditions else state_of(es),
+        "since": status.since if row.state == shown_state(es) else None,
         "trouble": trouble_of(es, around.now),
         "why": row.to_json()["whyNotAsleep"],
         "sleepsAt": status.sleeps_at,
@@ -167,11 +167,11 @@ def history(es: ElastiService, now: dt.datetime) -> JsonObject:
 def cold_start_stages(es: ElastiService, pods: Sequence[JsonObject]) -> list[JsonObject]:
     """Return how long each stage of the last cold start took, as its first pod reports it.
 
-    Kubernetes keeps whole seconds. Empty if that pod is gone, or the wake-up is not over.
+    Kubernetes keeps whole seconds. Empty if the wake-up took less, that pod is gone, or the wake-up is not over.
     """
     wake = es.status.last_wake
     began = moment(wake.time) if wake else None
-    if wake is None or began is None or wake.seconds is None:
+    if wake is None or began is None or wake.seconds is None or wake.seconds < 1.0:
         return []
     second = dt.timedelta(seconds=1)
     made = [(moment(pod["metadata"].get("creationTimestamp")), pod) for pod in pods]
@@ -185,11 +185,13 @@ def cold_start_stages(es: ElastiService, pods: Sequence[JsonObject]) -> list[Jso
         ("Pod scheduled", _condition_time(pod, "PodScheduled")),
         ("Containers running", _running_time(pod)),
         ("Pod ready", _condition_time(pod, "Ready")),
-        ("Traffic switched", end),
+        ("Client served" if wake.client else "Traffic switched", end),
     )
     stages, before = [], began
-    for name, reached in moments:
-        if reached is not None:
+    for name, reported in moments:
+        if reported is not None:
+            # Clients are served before Kubernetes calls the pod ready.
+            reached = min(reported, end)
             seconds = max((reached - before).total_seconds(), 0.0)
             stages.append({"name": name, "seconds": round(seconds, 1)})
             before = max(reached, before)

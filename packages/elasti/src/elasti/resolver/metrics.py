@@ -12,7 +12,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from elasti.api.wire import ActivityReport
+from elasti.api.wire import ActivityReport, LastStart
 from kubeloop.metrics.text import MetricFamily, exposition
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ class WorkerView:
         if hold is not None:
             service.retire_pods(retired=hold)
         arrived = service.last_arrival
-        age = None if arrived is None else asyncio.get_running_loop().time() - arrived
-        in_use = service.statistics.in_use
-        return ActivityReport(held=service.held, open=in_use, last_arrival_age=age)
+        now, took = asyncio.get_running_loop().time(), service.last_start
+        age = None if arrived is None else now - arrived
+        start = None if took is None else LastStart(took, now - service.started_at)
+        return ActivityReport(service.held, service.statistics.in_use, age, start)
 
     async def readiness(self) -> Readiness:
         """Return whether this worker is ready.

@@ -189,12 +189,14 @@ class AggregateView:
 
 
 def add_reports(reports: Sequence[ActivityReport]) -> ActivityReport:
-    """Sum reports; the most recent arrival counts."""
+    """Sum reports; the most recent arrival counts, and the most recent start."""
+    starts = [r.last_start for r in reports if r.last_start is not None]
     ages = [r.last_arrival_age for r in reports if r.last_arrival_age is not None]
     return ActivityReport(
         held=sum(report.held for report in reports),
         open=sum(report.open for report in reports),
         last_arrival_age=min(ages, default=None),
+        last_start=min(starts, key=lambda start: start.age, default=None),
     )
 
 

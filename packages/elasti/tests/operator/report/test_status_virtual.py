@@ -15,6 +15,7 @@ from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
 from elasti.api.names import FIELD_MANAGER, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService
+from elasti.api.wire import ActivityReport, LastStart
 from elasti.operator.report.events import EventReporter
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.times import format_time, unix_seconds
@@ -70,6 +71,19 @@ async def test_a_request_is_named_in_event_status_and_metrics(env: Environment):
         assert 'elasti_wakes_total{cause="Request"} 1' in text
         assert 'elasti_parks_total{outcome="Parked"} 1' in text
         assert 'elasti_cold_start_seconds_count{stage="release"} 1' in text
+
+
+async def test_a_wake_up_took_what_its_first_client_waited(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        for age, lasts in ((2.0, (0.76, 0.76)), (90.0, (3.0, 6.0))):
+            await env.becomes("Proxy")
+            await asyncio.sleep(60)
+            start = LastStart(0.7625, age)  # the second is of the wake-up before
+            env.resolvers.report = ActivityReport(held=0, open=0, last_start=start)
+            await operator.waker.wake(NAMESPACE, "web", CLIENT)
+            await env.becomes("Serve")
+            assert lasts[0] <= env.status["lastWake"]["seconds"] <= lasts[1]
 
 
 async def test_a_trigger_is_the_cause(env: Environment):

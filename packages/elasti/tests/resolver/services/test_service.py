@@ -205,6 +205,34 @@ async def test_probing_stops_when_the_last_one_leaves():
     await rig.service.aclose()
 
 
+async def test_a_wake_up_takes_as_long_as_its_first_client_waits():
+    rig = ServiceRig()
+    service = rig.service
+    for seconds in (3.0, 1.0):
+        waiter = Waiter()
+        rig.port.wait(waiter)
+        await asyncio.sleep(seconds)
+        rig.endpoints(a=True)
+        await asyncio.sleep(2)
+        assert service.last_start == pytest.approx(seconds, abs=0.01)
+        assert asyncio.get_running_loop().time() - service.started_at == pytest.approx(2, abs=0.01)
+        rig.endpoints()
+    # The visitor of a waiting page leaves, and the page comes again: one wait. Another client, later: its own.
+    for away, waited in ((0.1, 4.1), (60.0, 3.0)):
+        first, second = Waiter(), Waiter()
+        rig.port.wait(first)
+        await asyncio.sleep(1)
+        rig.port.leave(first)
+        await asyncio.sleep(away)
+        rig.port.wait(second)
+        await asyncio.sleep(3)
+        rig.endpoints(a=True)
+        await asyncio.sleep(1)
+        assert service.last_start == pytest.approx(waited, abs=0.01)
+        rig.endpoints()
+    await service.aclose()
+
+
 async def test_a_wake_up_that_takes_too_long_names_what_did_not_start():
     rig = ServiceRig()
     rig.parts = (WakePart("postgres", "pg"), WakePart("web", "web", (0,)))

@@ -426,7 +426,7 @@ function detail(key, found) {
     element("h3", { text: "Last seven days" }), strip(found.history),
     element("h3", { text: "Cold starts" }),
     ...(found.stages.length ? [element("p", { class: "place", text: "Stages of the last one, each counted from the one before, as its pod reports them" }), ...bars(found.stages)] : []),
-    ...(cold.length ? [element("p", { class: "place", text: "From the first request until traffic was switched to the pods" }),
+    ...(cold.length ? [element("p", { class: "place", text: "How long the first client waited, or without a client, until traffic went to the pods" }),
       ...bars(cold.map((one) => ({ name: `${clock(one.until)}, ${one.cause || "?"}`, seconds: one.seconds })))]
       : [element("p", { class: "place", text: "None recorded yet." })]),
     element("h3", { text: "Now" }),

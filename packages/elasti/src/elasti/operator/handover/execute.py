@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
+_NOTICED_WITHIN = 1.0
+"""How late the leader may notice that another replica wakes a target; in seconds."""
+
 
 def combined_activity(reports: Sequence[ActivityReport | None], since: float) -> Activity:
     """Return what resolvers' reports say about the last `since` seconds together.
@@ -178,6 +181,19 @@ class HandoverExecutor:
         handover.note_activity(await self._activity(facts.request, since), facts.now)
         if handover.activity is Activity.BUSY:
             state.requests.note_traffic(self.clock.now().timestamp())
+
+    async def note_waited(self, facts: Facts, state: ServiceState) -> None:
+        """Ask the resolvers how long the first client of this wake-up waited."""
+        key = (facts.request.namespace, facts.es.spec.service)
+        asked = (self.resolver_client.activity(one.addresses[0], *key) for one in facts.resolvers)
+        reports = await asyncio.gather(*asked)
+        since = self.clock.now().timestamp() - (state.requests.woken_at or 0.0)
+        starts = [report.last_start for report in reports if report is not None]
+        # An earlier wake-up was over before this one began.
+        ours = (
+            one.seconds for one in starts if one is not None and one.age <= since + _NOTICED_WITHIN
+        )
+        state.requests.note_waited(max(ours, default=None))
 
     async def _activity(
         self, request: Request, since: float, *, hold: bool | None = None

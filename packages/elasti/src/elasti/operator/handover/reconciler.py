@@ -341,6 +341,7 @@ class ElastiServiceReconciler:
                     state.handover.ready_since.values()
                 )
                 self.metrics.cold_start("release", settled)
+                await self.executor.note_waited(facts, state)
             case State.SERVE | State.ENGAGING | State.DRAINING | State.RELEASING, State.PROXY:
                 manager, _ = await self.conflicts.replicas_writer(facts)
                 audit(AuditAction.SLEEP, facts.es, cause=WakeCause.SCALED, actor=manager)

@@ -86,6 +86,7 @@ class RequestState:
     client: str = ""  #: as the cause
     wake_id: str = ""  #: as the cause
     woken_at: float | None = None  #: when the target left its sleep, until pods take over
+    waited: float | None = None  #: how long the first client of that wake-up waited, if one did
     scaled_at: float | None = None  #: when we scaled it up, until status says so
     flapping: bool = False  #: a client wakes it again and again, so its cooldown is longer
 
@@ -144,8 +145,12 @@ class RequestState:
 
     def note_woken(self, now: float, origin: WakeOrigin) -> None:
         """The target leaves its sleep."""
-        self.woken_at = now
+        self.woken_at, self.waited = now, None
         self.cause, self.client, _, self.wake_id = origin
+
+    def note_waited(self, seconds: float | None) -> None:
+        """Resolvers say how long its first client waited."""
+        self.waited = seconds
 
     def note_released(self) -> None:
         """Pods have taken over, or it sleeps again."""

@@ -205,6 +205,7 @@ def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> Las
         cause = asked.cause or WakeCause.SCALED
         last = LastWake(format_moment(woken_at), cause, asked.client, wake_id=asked.wake_id)
     took = round(now - min(woken_at, unix_seconds(last.time)), 1)
+    took = took if asked.waited is None else round(asked.waited, 2)
     return msgspec.structs.replace(last, seconds=took) if over else last
 
 

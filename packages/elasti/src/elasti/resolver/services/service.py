@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
 
 # While no connection is held, nothing is probed: a pod that refused is tried again after this time.
 _REFUSAL_LASTS = 1.0
+# How soon the page of a visitor comes again; in seconds.
+_COMES_AGAIN = 5.0
 _PROBE_TARGET = PROBE_PATH.encode()
 # By then slices show that a pod is terminating, or it was not scaled down.
 _RETIREMENT = 10.0
@@ -109,8 +112,9 @@ class WakeableService:
         self.switches = {True: 0, False: 0}
         self.statistics = TrafficStatistics()
         self.last_arrival: float | None = None
-        # How long the last wake-up took, in seconds, as its clients saw it.
+        # How long the last wake-up took, in seconds, as its clients saw it; and when it was over.
         self.last_start: float | None = None
+        self.started_at = 0.0
         self.capacity = HoldCapacity(self.wake.max_held)
         owner = msgspec.json.encode(ProbeIdentity(key.namespace, key.service))
         self.identity = LocalAnswer(200, owner, counted=False)
@@ -309,8 +313,9 @@ class WakeablePort:
         # Pods that refused a connection, and the timers after which that is forgotten.
         self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
         self._turn = 0
-        # When connections began to wait while no pod serves.
+        # When connections began to wait while no pod serves; when it was wanted, and when the last one left.
         self._unserved_since: float | None = None
+        self._wanted_since, self._left_at = 0.0, -math.inf
         self._page = PortPage(service, self, deps.pages)
         # Whether pods were listed at the last update: the first one ends the wait for the scheduler.
         self._awaited = True
@@ -469,7 +474,8 @@ class WakeablePort:
         if self.serving:
             self._page.recovered()
             if self._unserved_since is not None:
-                self._service.last_start = now - self._unserved_since
+                self._service.last_start = now - self._wanted_since
+                self._service.started_at = now
             self.hold.release()
         unserved = bool(len(self.hold)) and not self.serving
         self._prober.set_targets(dict(self._probe_targets()) if unserved else {})
@@ -478,7 +484,11 @@ class WakeablePort:
             # The first connection came, or the last pod went: skip the pause of an earlier wake-up.
             self._service.waker.wake_now()
             self._service.read_pods()
+            # The visitor of a waiting page leaves, and the page comes again.
+            self._wanted_since = now if now - self._left_at > _COMES_AGAIN else self._wanted_since
         if began or not unserved:
+            if self._unserved_since is not None:
+                self._left_at = -math.inf if self.serving else now
             self._unserved_since = now if unserved else None
         asked_at = self._service.waker.answered_at
         if unserved and self._endpoints and not self._awaited and asked_at is not None:
