@@ -33,7 +33,7 @@ SEEDS ?= 50
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test properties model swarm mutants mutation replay conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
-	bench bench-quick controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
+	bench bench-quick controlplane charttools chart chart-docs dist dist-try release-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -167,12 +167,15 @@ realcluster-test: realcluster ## Run our image on two real nodes; build/realclus
 image: $(READY) ## Run the Dockerfile's steps without a container engine, and try the result
 	$(BIN)/python hack/image/check
 
-dist: $(READY) charttools ## Build a release's files: wheels, sdists, chart, SBOM, checksums; reproducible
+dist: $(READY) charttools ## Build a release's files: wheels, sdists, chart, image context, notes, SBOM, checksums; reproducible
 	$(BIN)/python hack/dist.py build
 
 dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty environment, run the demo
 	$(BIN)/python hack/dist.py try
 	$(BIN)/pytest packages/kubeloop/tests/test_distribution.py
+
+release-try: $(READY) charttools ## Play the release workflow's steps here, up to what only a forge can do
+	$(BIN)/python -m hack.release
 
 version: $(READY) ## Write VERSION into elasti-operator, the chart and the reference
 	$(BIN)/python hack/dist.py version

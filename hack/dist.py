@@ -1,6 +1,7 @@
 """Everything of a release that can be made on this machine, byte for byte the same each time.
 
-    python hack/dist.py build [DIRECTORY]   wheels, sdists, chart, SBOM and checksums, into dist/
+    python hack/dist.py build [DIRECTORY]   wheels, sdists, chart, the image's build context, notes, SBOM and
+                                            checksums, into dist/
     python hack/dist.py try                 build twice and compare; install the wheels and run the demo
     python hack/dist.py version             write VERSION into elasti-operator and the chart
     python hack/dist.py tag TAG             print the package that a tag releases, and its version
@@ -103,7 +104,10 @@ def build(directory: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        title = f"{name.replace('-', '_')}-{version(name)}-notes.md"
+        (directory / title).write_text(notes(name))
     package_chart(directory)
+    package_context(directory)
     name = f"{PRODUCT}-{version()}.cdx.json"
     (directory / name).write_text(json.dumps(sbom(), indent=2) + "\n")
     sums = [
@@ -138,6 +142,45 @@ def package_chart(directory: Path) -> None:
                 member.mtime = epoch()
                 member.pax_headers = {}
                 target.addfile(member, source.extractfile(member))
+
+
+def notes(package: str) -> str:
+    """Return what the changelog says of a package's version."""
+    place = ROOT if package == "elasti" else ROOT / "packages" / package
+    sections = re.split(r"^## ", (place / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
+    for title in (version(package), "Unreleased"):
+        for section in sections:
+            first, _, text = section.partition("\n")
+            if first.split()[0] == title:
+                return text.strip() + "\n"
+    raise SystemExit(f"dist: the changelog of {package} has no section {version(package)}")
+
+
+def context() -> list[str]:
+    """Return the files that `docker build` sends: the Dockerfile, and what it copies but for tests."""
+    copied = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+    )
+    wanted = ["Dockerfile", *(name for line in copied for name in line.split())]
+    command = ["git", "-C", str(ROOT), "-c", "safe.directory=*", "ls-files", "-z", "--", *wanted]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+    return sorted(name for name in listed if name and not re.match("packages/[^/]+/tests/", name))
+
+
+def package_context(directory: Path) -> None:
+    """Pack what the image is built from: docker build - < elasti-VERSION-image.tar.gz."""
+    path = directory / f"elasti-{version()}-image.tar.gz"
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=epoch()) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target,
+    ):
+        for name in context():
+            member = target.gettarinfo(ROOT / name, name)
+            member.mtime, member.uid, member.gid, member.uname, member.gname = epoch(), 0, 0, "", ""
+            member.mode = 0o755 if member.mode & 0o100 else 0o644
+            with (ROOT / name).open("rb") as content:
+                target.addfile(member, content)
 
 
 def locked() -> dict[str, str]:

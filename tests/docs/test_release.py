@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack import dist
+from hack import dist, release
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kubeloop", "kubeloop-kinds", "devkube", "elasti")
@@ -70,6 +70,55 @@ def test_each_changelog_has_its_packages_version(package: str):
     assert len(titles) == len(set(titles))
     # A package that was never released has no dated section yet.
     assert version_of(package) in titles or titles == ["Unreleased"]
+
+
+@pytest.fixture(name="made")
+def _made(tmp_path: Path) -> Path:
+    """Files with the names that `make dist` gives them."""
+    made = tmp_path / "made"
+    made.mkdir()
+    for package in PACKAGES:
+        name, version = package.replace("-", "_"), version_of(package)
+        wheel = "elasti_operator" if package == "elasti" else name
+        for file in (f"{wheel}-{version}.whl", f"{wheel}-{version}.tar.gz"):
+            (made / file).touch()
+        (made / f"{name}-{version}-notes.md").touch()
+    for end in (".tgz", "-image.tar.gz"):
+        (made / f"elasti-{version_of('elasti')}{end}").touch()
+    return made
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_workflow_publishes_what_the_tag_names(package: str, made: Path, tmp_path: Path):
+    version, name = version_of(package), package.replace("-", "_")
+    tag = f"v{version}" if package == "elasti" else f"{package}-v{version}"
+    said = release.play(tag, tmp_path / "release", made=made)
+    wheel = "elasti_operator" if package == "elasti" else name
+    published = {file.name for file in (tmp_path / "release/packages/dist").iterdir()}
+    assert published == {f"{wheel}-{version}.whl", f"{wheel}-{version}.tar.gz"}
+    (line,) = (line for line in said.splitlines() if "would run: gh release create" in line)
+    assert f"create {tag} " in line
+    assert f"--notes-file dist/{name}-{version}-notes.md" in line
+    pushed = f"would run: helm push dist/elasti-{version}.tgz oci://ghcr.io/example/charts"
+    assert (pushed in said) is (package == "elasti")
+    assert ("cosign sign --yes ghcr.io/example/elasti@sha256:" in said) is (package == "elasti")
+
+
+@pytest.mark.parametrize("missing", [".tgz", "-notes.md"])
+def test_a_release_without_one_of_its_files_fails(missing: str, made: Path, tmp_path: Path):
+    version = version_of("elasti")
+    (made / f"elasti-{version}{missing}").unlink()
+    with pytest.raises(SystemExit, match="is missing"):
+        release.play(f"v{version}", tmp_path / "release", made=made)
+
+
+def test_a_release_has_notes_and_what_the_image_is_built_from():
+    for package in PACKAGES:
+        assert dist.notes(package).startswith("##"), package
+    found = dist.context()
+    assert {"Dockerfile", "hack/image/steps", "requirements.lock"} <= set(found)
+    assert "packages/elasti/src/elasti/__main__.py" in found
+    assert [name for name in found if "/tests/" in name or "devkube" in name] == []
 
 
 def test_every_hook_is_a_target_of_the_makefile():
