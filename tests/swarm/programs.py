@@ -30,6 +30,7 @@ from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, T
 from kubeloop.controller import ElectionConfig
 from kubeloop.controller.election.elector import LeaderCallbacks, LeaderElector
 from kubeloop.controller.election.lease_keeper import ApiLease
+from kubeloop.informer.gc_pause import PROCESS_GC
 from kubeloop.testing.virtual_time import VirtualClock
 from tests.swarm import network as memory
 from tests.swarm.books import Books
@@ -93,6 +94,19 @@ class _BookReader(TriggerReader):
     async def read(self, metadata: Any, _context: ReadContext) -> TriggerReading:
         now = asyncio.get_running_loop().time()
         return TriggerReading(self.books.rate(metadata.query, now))
+
+
+class _NoCollector:
+    """Python's collector, left alone: a program that is killed would keep it frozen, and each run's objects alive."""
+
+    @staticmethod
+    def isenabled() -> bool:
+        return False
+
+    def _nothing(self) -> None:
+        """Do nothing."""
+
+    enable = disable = freeze = unfreeze = collect = _nothing
 
 
 class _Asked:
@@ -297,6 +311,7 @@ def in_memory(seed: int, loop: SwarmLoop, books: Books) -> Iterator[None]:
         mock.patch("elasti.triggers.prometheus.make_reader", _BookReader),
         mock.patch("aiohappyeyeballs.start_connection", reserve),
         mock.patch.object(aiohttp.connector, "monotonic", loop.time),
+        mock.patch.object(PROCESS_GC, "_control", _NoCollector()),
         mock.patch("kubeloop.aio.clock.SystemClock.now", VirtualClock().now),
         mock.patch.object(time, "monotonic", loop.time),
         mock.patch.object(secrets, "token_hex", lambda size=4: f"{draw.getrandbits(8 * size):x}"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from elasti.api.states import State
 from elasti.operator.handover.machine import HOLDS
+from kubeloop.informer.gc_pause import PROCESS_GC
 from tests.swarm.__main__ import Ledger
 from tests.swarm.faults import KINDS, Fault, draw
 from tests.swarm.play import SECONDS, play, shrink
@@ -24,6 +27,13 @@ def test_a_seed_gives_the_same_trace_twice():
     assert first.faults
     assert first.requests > 10
     assert first.trace == second.trace
+
+
+def test_killed_programs_do_not_freeze_the_collector(monkeypatch: pytest.MonkeyPatch):
+    control = mock.Mock(wraps=gc)
+    monkeypatch.setattr(PROCESS_GC, "_control", control)
+    assert any("operator is replaced" in fault.kind for fault in play(6).faults)
+    assert control.freeze.mock_calls == control.disable.mock_calls == []
 
 
 def test_another_seed_gives_another_trace():
