@@ -17,10 +17,12 @@ from elasti.authn.authenticator import (
     CallerAuthenticator,
     FallbackVerifier,
     TokenReviewForbidden,
+    TokenReviewVerifier,
 )
 from elasti.authn.jwks import FileKeySource, JwksVerifier, TokenIssuer
 from elasti.authn.settings import AuthenticationMode, AuthnSettings, parse_authentication_mode
 from elasti.authn.tokens import TokenDecision, VerifierUnavailable, read_keys
+from kubeloop.client.errors import TransportError
 
 pytestmark = pytest.mark.virtual_time
 
@@ -158,6 +160,42 @@ async def test_a_known_caller_is_let_in_while_tokens_cannot_be_checked():
     assert await denied(who, "Bearer new") == 503
     await asyncio.sleep(STALE_TTL)
     assert await denied(who, "Bearer good") == 503
+
+
+async def test_a_known_caller_waits_for_no_queue_of_tokens_while_the_server_hangs():
+    class Resource:
+        hangs = False
+
+        async def create(self, body, *, timeout):
+            if self.hangs:
+                await asyncio.sleep(timeout)
+                raise TransportError("no answer")
+            return {
+                "status": {
+                    "authenticated": True,
+                    "audiences": [AUDIENCE],
+                    "user": {"username": USER},
+                }
+            }
+
+    class Server:
+        reviews = Resource()
+
+        def resource(self, _path):
+            return self.reviews
+
+    loop, server = asyncio.get_running_loop(), Server()
+    verifier = TokenReviewVerifier(server, audience=AUDIENCE)  # type: ignore[arg-type]  # enough of it
+    who = callers(verifier, "*")
+    assert await who.admit("Bearer good") == USER
+    server.reviews.hangs = True
+    await asyncio.sleep(DECISION_TTL)
+    strangers = [asyncio.create_task(denied(who, f"Bearer {number}")) for number in range(100)]
+    await asyncio.sleep(1)
+    began = loop.time()
+    assert await who.admit("Bearer good") == USER
+    assert loop.time() - began <= 8
+    assert set(await asyncio.gather(*strangers)) == {503}
 
 
 async def test_a_known_caller_is_not_let_in_past_the_end_of_the_token():

@@ -52,19 +52,26 @@ async def test_a_refusing_server_is_not_a_success(rig: Rig):
         assert code == 202
 
 
-async def test_those_who_connect_and_say_nothing_stop_no_wake_up(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+_REQUEST = b"POST /informer/incoming-request HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", _REQUEST + b"X-Slow: ", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 1000],
+    ids=["nothing", "half a head", "a thousand requests at once"],
+)
+async def test_those_who_connect_and_say_nothing_or_too_much_stop_no_wake_up(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, said: bytes
 ):
     few = functools.partial(Server, limits=ConnectionLimits(connections=20))
     monkeypatch.setattr("elasti.operator.app.Server", few)
     await rig.web(replicas=0)
     async with rig.operator() as operator, contextlib.AsyncExitStack() as stack:
         await rig.becomes("Proxy")
-        for number in range(30):
+        for _ in range(30):
             _, writer = await asyncio.open_connection("127.0.0.1", operator.server.port)
             stack.callback(writer.close)
-            if number % 2:
-                writer.write(b"POST /informer/incoming-request HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+            writer.write(said)
         code, reply = await rig.wake(operator, "web")
         assert (code, reply["outcome"]) == (202, "scaling")
 

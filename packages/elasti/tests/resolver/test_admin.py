@@ -168,6 +168,28 @@ async def test_silent_connections_make_room_for_others():
             await asyncio.gather(*ended, return_exceptions=True)
 
 
+async def test_callers_whose_tokens_are_being_checked_keep_no_probe_out():
+    class Hanging(Verifier):
+        async def verify(self, token):
+            if token != "good":
+                await asyncio.get_running_loop().create_future()
+            return await super().verify(token)
+
+    callers = CallerAuthenticator(
+        Hanging(), audience=RESOLVER_AUDIENCE, allowed=("*",), clock=SystemClock()
+    )
+    async with asking_at(View(), callers) as (port, ask), contextlib.AsyncExitStack() as stack:
+        for number in range(2 * CONNECTIONS):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            token = f"Authorization: Bearer bad{number}\r\n\r\n"
+            writer.write(f"GET /activity{WEB} HTTP/1.1\r\nHost: x\r\n{token}".encode())
+            await asyncio.sleep(0.001)
+        for _ in range(3):
+            assert (await ask("/healthz"))[0] == 200
+            assert (await ask(f"/activity{WEB}", Authorization="Bearer good"))[0] == 200
+
+
 def test_the_youngest_arrival_counts():
     reports = [ActivityReport(1, 2, None), ActivityReport(3, 4, 9.0), ActivityReport(0, 0, 2.0)]
     assert add_reports(reports) == ActivityReport(4, 6, 2.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -25,6 +27,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.timeout(120)
 
 PATIENT = ConnectionLimits(head=600.0, idle=600.0, answer=600.0)
+PATIENT_OF_2 = ConnectionLimits(head=600.0, idle=600.0, answer=600.0, connections=2)
 
 
 async def say_hello(_request: Request) -> Response:
@@ -53,6 +56,12 @@ class Caller:
         """Wait for the server to end it."""
         with contextlib.suppress(ConnectionError):
             assert await self.reader.read() == b""
+
+    async def reads(self) -> None:
+        """Read whatever comes, until the server ends it."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(65_536):
+                pass
 
 
 @contextlib.asynccontextmanager
@@ -417,6 +426,73 @@ async def test_clients_that_hold_every_connection_keep_no_one_out(what: str):
         for _ in range(20):
             assert await get(server) == (200, "hello")
         assert len(server) <= 8
+
+
+async def test_clients_that_send_ahead_keep_no_one_out_and_little_of_it_is_read():
+    async with (
+        serving(ConnectionLimits(connections=8)) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        ahead = (GET + b"\r\n") * 100_000
+        callers = [await stack.enter_async_context(calling(server, ahead)) for _ in range(8)]
+        takers = [asyncio.create_task(caller.reads()) for caller in callers]
+        await until_left(server, 8)
+        for _ in range(5):
+            assert await get(server) == (200, "hello")
+            assert all(len(one._buffer) <= 48 * 1024 for one in server._connections)
+        for taker in takers:
+            taker.cancel()
+
+
+async def test_a_place_that_a_handler_yields_goes_to_a_newcomer():
+    begun, may_end = asyncio.Semaphore(0), asyncio.Event()
+
+    async def handle(request: Request) -> Response:
+        if request.path != "/":
+            request.yield_place()
+            if request.path == "/known":
+                request.keep_place()
+            begun.release()
+            await may_end.wait()
+        return Response(body=b"hello")
+
+    async with serving(PATIENT_OF_2, handle) as server, contextlib.AsyncExitStack() as stack:
+        wires = [GET.replace(b"/ ", path) + b"\r\n" for path in (b"/known ", b"/unknown ")]
+        known, unknown = [await stack.enter_async_context(calling(server, one)) for one in wires]
+        for _ in wires:
+            await begun.acquire()
+        assert await get(server) == (200, "hello")
+        await unknown.ends()
+        may_end.set()
+        assert (await known.reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_requests_of_clients_that_left_are_bounded_and_make_room(
+    caplog: pytest.LogCaptureFixture,
+):
+    begun = asyncio.Semaphore(0)
+
+    async def slow(request: Request) -> Response:
+        if request.path == "/":
+            return Response(body=b"hello")
+        begun.release()
+        await asyncio.sleep(0.3)
+        return Response(body=b"late")
+
+    async with serving(PATIENT_OF_2, slow) as server:
+        for _ in range(20):
+            async with calling(server, GET.replace(b"/ ", b"/slow ") + b"\r\n") as caller:
+                await begun.acquire()
+                caller.writer.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+            await eventually(lambda: len(server._waiting) == len(server), "noticed")
+            assert len(server.tasks) <= 3
+        assert await get(server) == (200, "hello")
+        await until_left(server, 0)
+        assert not server.tasks
+        assert not server._waiting
+    assert not caplog.records
 
 
 async def test_hundreds_of_silent_connections_stay_within_the_bound():

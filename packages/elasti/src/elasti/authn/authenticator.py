@@ -87,15 +87,17 @@ class TokenReviewVerifier:
             "spec": {"token": token, "audiences": [self._audience]},
         }
         try:
-            async with self._slots:
+            # The wait for others' tokens counts: while the server hangs, known callers must not wait for all of them.
+            async with asyncio.timeout(_TIMEOUT), self._slots:
                 return (await self._reviews.create(body, timeout=_TIMEOUT)).get("status") or {}
         except Forbidden as error:
             raise TokenReviewForbidden(
                 f"tokens cannot be reviewed: {error}; allow `create tokenreviews` by a ClusterRole"
                 " (system:auth-delegator has it), or set ELASTI_AUTHENTICATION=JWKS"
             ) from error
-        except KubeError as error:
-            message = f"the API server cannot be asked about the token: {error}"
+        except (KubeError, TimeoutError) as error:
+            why = str(error) or f"it did not answer within {_TIMEOUT:g} s"
+            message = f"the API server cannot be asked about the token: {why}"
             raise VerifierUnavailable(message) from error
 
 

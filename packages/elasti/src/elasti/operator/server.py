@@ -104,6 +104,7 @@ class Server(HealthServer):
                 except AccessDenied as denied:
                     headers = _RETRY_AFTER if denied.status == 503 else None
                     return _json(denied.status, {"message": str(denied)}, headers)
+            request.keep_place()
             return await handler(request)
 
         return guarded

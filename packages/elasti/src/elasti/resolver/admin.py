@@ -55,6 +55,7 @@ class AdminServer:
         )
 
         async def answer(request: Request) -> Response:
+            request.yield_place()  # any client may ask
             try:
                 return await routes(request)
             except WorkerUnreachable as error:
@@ -97,6 +98,7 @@ class AdminServer:
                 await self._callers.admit(request.header("authorization") or "")
             except AccessDenied as denied:
                 return _json({"error": str(denied)}, status=denied.status)
+        request.keep_place()
         key, hold = _key(request), {"1": True, "0": False}.get(request.parameter("hold"))
         report = await self._view.activity(key, hold=hold)
         if report is None:

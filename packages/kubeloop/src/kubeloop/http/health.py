@@ -143,8 +143,14 @@ class HealthServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        router = Router(self.routes())
+
+        async def answer(request: Request) -> Response:
+            request.yield_place()  # any client may ask
+            return await router(request)
+
         self._http_server = HttpServer(
-            Router(self.routes()), self._limits, shutdown_timeout=self._shutdown_timeout
+            answer, self._limits, shutdown_timeout=self._shutdown_timeout
         )
         try:
             await self._http_server.open(

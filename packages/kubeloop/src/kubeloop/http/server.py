@@ -7,10 +7,11 @@ Inside a cluster every pod can connect to a port that must be open for probes, s
   on it, counted from its first byte. A body has as long, and the response is made and sent within a
   minute, or its handler is cancelled.
 - Between two requests a connection may be idle for a minute.
-- The number of connections is bounded. One more than the bound replaces the connection that has
-  waited longest for its client: for a whole request, or for the answer to be read. A connection whose
-  request is being handled is never replaced. Clients that hold connections and send nothing, send a body
-  slowly or do not read therefore displace each other, and never a client that sends a request.
+- The number of connections is bounded. One more than the bound replaces the oldest connection that waits
+  for its client: for a whole request, or for the answer to be read. It also replaces one whose client has left,
+  or whose handler gave its place up (`Request.yield_place`), but no other whose request is being handled. Clients
+  that hold connections and send nothing, send a body slowly or do not read therefore displace each other, and never
+  a client that sends a request. Between two requests that came at once, others have a turn.
 
 Requests are read by the grammar of `kubeloop.http.framing`; what it refuses is answered with 400, and the
 connection closed. A request is handled when all of it has come. A client may close its own direction after it
@@ -27,7 +28,6 @@ import contextlib
 import dataclasses
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -97,13 +97,18 @@ class Request:
     """A whole request; `arguments` are the parts of its path that a route names."""
 
     def __init__(
-        self, head: HttpRequestHead, body: bytes = b"", *, is_secure: bool = False
+        self,
+        head: HttpRequestHead,
+        body: bytes = b"",
+        *,
+        is_secure: bool = False,
+        connection: _ServerConnection | None = None,
     ) -> None:
         self.method, self.target, self.is_secure = head.method, head.target, is_secure
         self.path, _, query = head.target.partition("?")
         self.body = body
         self.arguments: dict[str, str] = {}
-        self._head = head
+        self._head, self._connection = head, connection
         try:
             self.query = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
         except ValueError:
@@ -116,6 +121,16 @@ class Request:
     def parameter(self, name: str, default: str = "") -> str:
         """Return the first value of a parameter of the query."""
         return self.query.get(name, [default])[0]
+
+    def yield_place(self) -> None:
+        """Let another connection replace this one from now on: it is not known who asks."""
+        if self._connection is not None:
+            self._connection.yield_place()
+
+    def keep_place(self) -> None:
+        """Take that back."""
+        if self._connection is not None:
+            self._connection.keep_place()
 
 
 class Router:
@@ -157,8 +172,8 @@ class HttpServer:
         self.max_body = max_body
         self.optional_tls: Callable[[], ssl.SSLContext | None] | None = None
         self._shutdown_timeout = shutdown_timeout
-        self._connections: set[_ServerConnection] = set()
-        self._waiting: OrderedDict[_ServerConnection, None] = OrderedDict()
+        self._connections: dict[_ServerConnection, None] = {}  # the oldest first
+        self._waiting: set[_ServerConnection] = set()
         self._server: asyncio.Server | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.is_closing = False
@@ -226,23 +241,23 @@ class HttpServer:
 
     def accepted(self, connection: _ServerConnection) -> None:
         """A connection was accepted."""
-        self._connections.add(connection)
+        self._connections[connection] = None
         if len(self._connections) > self.limits.connections:
-            next(iter(self._waiting), connection).drop()
+            next((one for one in self._connections if one in self._waiting), connection).drop()
 
     def awaits_client(self, connection: _ServerConnection) -> None:
         """A connection waits from now on: for a whole request, or for the client to read."""
-        self._waiting[connection] = None
-        self._waiting.move_to_end(connection)
+        if connection in self._connections:
+            self._waiting.add(connection)
 
     def is_served(self, connection: _ServerConnection) -> None:
         """A whole request has come on a connection, or its client reads on."""
-        self._waiting.pop(connection, None)
+        self._waiting.discard(connection)
 
     def closed(self, connection: _ServerConnection) -> None:
         """A connection is closed, or about to be."""
-        self._connections.discard(connection)
-        self._waiting.pop(connection, None)
+        self._connections.pop(connection, None)
+        self._waiting.discard(connection)
 
 
 class _ServerConnection(asyncio.BufferedProtocol):
@@ -270,6 +285,14 @@ class _ServerConnection(asyncio.BufferedProtocol):
         if self.task is not None:
             self.task.cancel()
 
+    def yield_place(self) -> None:
+        """Let another connection replace this one."""
+        self._owner.awaits_client(self)
+
+    def keep_place(self) -> None:
+        """Take that back."""
+        self._owner.is_served(self)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._is_secure = transport.get_extra_info("ssl_object") is not None
@@ -279,10 +302,11 @@ class _ServerConnection(asyncio.BufferedProtocol):
             self._set_deadline(self._limits.head, self.drop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.closed(self)
         self._may_write.set()
-        if self.task is None:  # a handler keeps its deadline
+        if self.task is None:
             self.forget()
+        else:  # a handler keeps its deadline, and counts until it ends
+            self._owner.awaits_client(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._owner.read_buffer
@@ -312,7 +336,8 @@ class _ServerConnection(asyncio.BufferedProtocol):
         self._at_eof = True
         # A stream has no end to wait for, so its client has rather left; TLS has no half-closed connections.
         may_read_on = not self._is_streaming and self._transport.can_write_eof()
-        return self.task is not None and may_read_on
+        has_more = self._is_idle and len(self._buffer) > 0
+        return (self.task is not None or has_more) and may_read_on
 
     def _received(self) -> None:
         if self.task is not None:
@@ -342,7 +367,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
             if body is None:
                 return
             assert self._head is not None
-            request = Request(self._head, body, is_secure=self._is_secure)
+            request = Request(self._head, body, is_secure=self._is_secure, connection=self)
         except FramingError as error:
             self._refuse(HttpError(400, f"{error}\n"))
         except HttpError as error:
@@ -407,7 +432,8 @@ class _ServerConnection(asyncio.BufferedProtocol):
         overrun = self._framing.overrun or self._owner.is_closing
         persists = head is not None and head.persists and not overrun
         try:
-            persists = await self._send(response, head, persists=persists) and persists
+            if not self._transport.is_closing():
+                persists = await self._send(response, head, persists=persists) and persists
         except Exception:  # noqa: BLE001 -- a handler may raise anything
             _log.exception("answer failed: %s", head and f"{head.method} {head.target}")
             self._transport.abort()
@@ -426,9 +452,18 @@ class _ServerConnection(asyncio.BufferedProtocol):
         self._is_idle = True
         self._owner.awaits_client(self)
         self._set_deadline(self._limits.idle, self.drop)
-        self._transport.resume_reading()
+        if self._buffer:  # not at once: others have a turn
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._transport.is_closing():
+            return
         if self._buffer:
             self._received()
+        if self.task is None or len(self._buffer) <= _MAX_HEAD:
+            self._transport.resume_reading()
         if self._at_eof and self.task is None:
             self._transport.close()
 
@@ -488,7 +523,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
                 self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
                 await self._may_write.wait()
         self._is_streaming = False
-        if chunked:
+        if chunked and not self._transport.is_closing():
             self._transport.write(b"0\r\n\r\n")
 
     def forget(self) -> None:
