@@ -9,18 +9,21 @@ ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements.lock requirements-build.lock ./
-COPY hack/image/steps hack/image/steps
+COPY hack/image/steps hack/image/root hack/image/
 COPY packages/kubeloop packages/kubeloop
 COPY packages/elasti packages/elasti
 RUN hack/image/steps /opt/elasti
+RUN hack/image/root /opt/elasti /gathered
 
-FROM ${BASE}
+# No shell, no pip, no package manager: only what the programs load.
+FROM scratch
 LABEL org.opencontainers.image.title="elasti" \
       org.opencontainers.image.description="Scale-to-zero for Kubernetes: idle workloads sleep; the next connection is held and wakes them" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /opt/elasti /opt/elasti
+COPY --from=build /gathered /
 # The root file system is read-only, so nothing is written beside the modules; logs go out line by line.
-ENV PATH=/opt/elasti/bin:/usr/local/bin:/usr/bin:/bin \
+ENV PATH=/opt/elasti/bin \
+    LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # By number, so that a kubelet can tell that it is not root.

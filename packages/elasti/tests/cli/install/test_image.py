@@ -56,9 +56,18 @@ def _runs(obj: dict[str, object]) -> bool:
 
 
 def test_the_steps_are_those_that_ci_runs():
-    assert values("RUN") == [["hack/image/steps", "/opt/elasti"]]
-    for script in ("steps", "check"):
+    assert values("RUN") == [
+        ["hack/image/steps", "/opt/elasti"],
+        ["hack/image/root", "/opt/elasti", "/gathered"],
+    ]
+    for script in ("steps", "root", "check"):
         assert (ROOT / "hack/image" / script).stat().st_mode & 0o111
+
+
+def test_the_image_has_what_was_gathered_for_it_and_nothing_of_the_base():
+    _, last = values("FROM")
+    assert last == ["scratch"]
+    assert values("COPY")[-1] == ["--from=build", "/gathered", "/"]
 
 
 def test_the_ports_are_those_of_the_containers():
