@@ -60,6 +60,16 @@ async def test_an_argo_rollout_sleeps_and_wakes(rig: Rig, prometheus: FakePromet
         await rig.becomes("Serve")
 
 
+async def test_a_preview_service_of_the_same_rollout_is_told_of(rig: Rig):
+    """Argo adds the revision's hash to the selector, which no pod template has."""
+    await rig.web(suspend=True)
+    async with rig.operator():
+        await rig.becomes("Serve")
+        selector = {"app": "web", "rollouts-pod-template-hash": "5b8d7f"}
+        await rig.service("web-preview", selector=selector)
+        await rig.says("Ready", "(web-preview)")
+
+
 async def test_any_kind_with_a_scale_subresource_may_sleep_once_it_may_be_touched(rig: Rig):
     """The condition prints the rules to add; with exactly these it works, without a restart."""
     await define(rig.client, kinds.farm())

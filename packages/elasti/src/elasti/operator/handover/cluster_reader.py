@@ -23,6 +23,7 @@ from elasti.operator.handover.observe import can_have_ports
 from elasti.operator.handover.ports import port_owner
 from elasti.operator.model.children import FAMILIES, families, slice_names
 from elasti.operator.model.facts import ClusterSnapshot
+from elasti.operator.model.findings import Finding, lasting_selector
 from elasti.operator.model.targets import workers_of
 from elasti.operator.report.warnings import findings_of, keep_awake_complaint, schedule_findings
 from elasti.operator.scale_handler import NotScalable
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.doze.reader import DozeReader
     from elasti.operator.handover.ports import PortBook
-    from elasti.operator.model.findings import Finding
     from elasti.operator.model.state import ServiceState
     from elasti.operator.model.targets import ScaleTarget
     from elasti.operator.report.warnings import DefinitionCheck
@@ -317,7 +317,7 @@ class ClusterReader:
             for service in self.caches.services.by_index(
                 BY_SELECTOR, f"{found.namespace}/{key}={value}"
             )
-            if (service.spec.selector or {}).items() <= labels.items()
+            if lasting_selector(service).items() <= labels.items()
         }
         names.discard(found.es.spec.service)
         owner = self.directory.owner

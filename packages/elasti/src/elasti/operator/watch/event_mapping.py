@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import PLURAL
 from elasti.api.states import State
+from elasti.operator.model.findings import lasting_selector
 from elasti.operator.model.targets import target_of, workers_of
 from elasti.operator.watch.informer_manager import Scope, is_news
 from kubeloop.controller.reconcile import Request
@@ -119,7 +120,7 @@ class EventMapping:
         return (own, *named, *self.directory.graph.concerned(own), *also)
 
     def _of_service(self, service: Service) -> Iterable[Request]:
-        namespace, selector = service.metadata.namespace, service.spec.selector or {}
+        namespace, selector = service.metadata.namespace, lasting_selector(service)
         named = self._concerned(namespace, service.metadata.name)
         return (*named, *self.pod_labels.selected_by(namespace, selector))
 
