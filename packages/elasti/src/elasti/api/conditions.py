@@ -65,6 +65,7 @@ class Reason(enum.StrEnum):
     PAGE_INVALID = "PageInvalid"
     FLAPPING = "Flapping"
     DEPENDENCY_IGNORED = "DependencyIgnored"
+    DRAIN_IGNORED = "DrainIgnored"
     TARGET_IGNORED = "TargetIgnored"
     SCHEDULE_INVALID = "ScheduleInvalid"
     SCHEDULE_OVERLAP = "ScheduleOverlap"

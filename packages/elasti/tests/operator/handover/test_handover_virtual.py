@@ -460,6 +460,20 @@ async def test_a_selector_that_another_writer_restores_ends_the_attempt(env: Env
     assert env.dark == []
 
 
+async def test_a_selector_that_argo_rollouts_leads_is_left_alone(env: Environment):
+    # Argo refuses a Service with a key that the template lacks, and stops no pod while it is there.
+    env.web(sleep=DRAIN)
+    env.pod_labels = {"rollouts-pod-template-hash": "5b8d7f"}
+    led = LABELS | env.pod_labels
+    env.change("services", spec={"selector": led})
+    async with asleep(env) as operator:
+        assert "PATCH" not in {
+            write.split()[0] for write in operator.client.writes if "/services" in write
+        }
+        assert env.selector == led
+        assert "DrainIgnored" in env.reasons()
+
+
 @pytest.mark.parametrize("policy", ["ScaleUp", "Leave"])
 async def test_pods_are_back_before_a_deleted_elastiservice_is_let_go(env, policy):
     env.web(sleep=DRAIN, deletionPolicy=policy)

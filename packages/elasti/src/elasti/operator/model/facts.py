@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from elasti.api.conditions import Reason
 from elasti.api.names import FINALIZER
 from elasti.operator.model.children import is_drained
-from elasti.operator.model.findings import Finding, refusal
+from elasti.operator.model.findings import ARGO_KEY, Finding, refusal
 from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class ClusterSnapshot:
     def drained(self) -> bool:
         """Whether our key keeps the pods out of the Service's rotation."""
         return is_drained(self.service)
+
+    @property
+    def may_drain(self) -> bool:
+        """Whether the Service may have a key that no pod has: Argo Rollouts stops no pod behind one that it leads."""
+        return self.service is None or ARGO_KEY not in (self.service.spec.selector or {})
 
     @property
     def service_problem(self) -> str:

@@ -77,12 +77,13 @@ def service_findings(service: Service) -> list[Finding]:
     return found
 
 
+ARGO_KEY = "rollouts-pod-template-hash"
 # Controllers add these to pods, and some to a Service's selector: no template has them.
 ADDED_LABELS = frozenset(
     {
         DRAIN_KEY,
         "pod-template-hash",
-        "rollouts-pod-template-hash",
+        ARGO_KEY,
         "controller-revision-hash",
         "statefulset.kubernetes.io/pod-name",
         "apps.kubernetes.io/pod-index",

@@ -121,7 +121,7 @@ class HandoverState:
         self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
         self.refused = snapshot.is_refused
         self.look = snapshot.es.spec.look_seconds
-        self.drains = snapshot.es.spec.sleep.drain == "Selector"
+        self.drains = snapshot.es.spec.sleep.drain == "Selector" and snapshot.may_drain
         if self.current is State.DRAINING:
             if self.drained_at is not None and not snapshot.drained:
                 self.note_park_refused("another writer changed the Service's selector")

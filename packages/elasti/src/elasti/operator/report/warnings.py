@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from elasti.operator.model.facts import ClusterSnapshot
     from elasti.operator.model.state import ServiceState
     from kubeloop.client.client import Client
+    from kubeloop.objects.core import Service
 
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _PERIOD = 600.0
@@ -96,30 +97,39 @@ def findings_of(
                 refuses=False,
             )
         )
-    if snapshot.service is None:
-        return tuple(found)
-    found += service_findings(snapshot.service)
-    if snapshot.target is not None:
-        found += target_findings(snapshot.service, snapshot.target, es.spec.scale_target_ref.name)
-    if shared_with:
-        found.append(
-            Finding(
-                Reason.SHARED_PODS,
-                f"other Services lead to the same pods ({', '.join(shared_with)}): their traffic does"
-                " not wake the target; give each an ElastiService of its own",
-                refuses=False,
-            )
-        )
-    if snapshot.target is not None and snapshot.target.probed is False:
-        found.append(
-            Finding(
-                Reason.NO_READINESS_PROBE,
-                f"the pods of {es.spec.scale_target_ref.name} have no readiness probe, so"
-                " they count as ready before they listen; add one",
-                refuses=False,
-            )
-        )
+    if snapshot.service is not None:
+        found += _service_warnings(snapshot, snapshot.service, shared_with)
     return tuple(found)
+
+
+def _service_warnings(
+    snapshot: ClusterSnapshot, service: Service, shared_with: Sequence[str]
+) -> Iterator[Finding]:
+    spec, target = snapshot.es.spec, snapshot.target
+    yield from service_findings(service)
+    if target is not None:
+        yield from target_findings(service, target, spec.scale_target_ref.name)
+    if spec.sleep.drain == "Selector" and not snapshot.may_drain:
+        yield Finding(
+            Reason.DRAIN_IGNORED,
+            f"sleep.drain: Selector has no effect on Service {spec.service}, which Argo Rollouts leads: a Rollout"
+            " whose Service has another key in its selector stops no pod; give the pods a preStop pause",
+            refuses=False,
+        )
+    if shared_with:
+        yield Finding(
+            Reason.SHARED_PODS,
+            f"other Services lead to the same pods ({', '.join(shared_with)}): their traffic does"
+            " not wake the target; give each an ElastiService of its own",
+            refuses=False,
+        )
+    if target is not None and target.probed is False:
+        yield Finding(
+            Reason.NO_READINESS_PROBE,
+            f"the pods of {spec.scale_target_ref.name} have no readiness probe, so"
+            " they count as ready before they listen; add one",
+            refuses=False,
+        )
 
 
 def keep_awake_complaint(
