@@ -26,6 +26,7 @@ from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
 from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.children import slice_names
+from elasti.operator.model.findings import ARGO_KEY
 from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler
 from elasti.operator.settings import OperatorSettings
@@ -418,12 +419,17 @@ class Environment:
                 "endpoints": [
                     _endpoint(f"10.1.0.{number + 1}", pod)
                     for number, pod in enumerate(pods)
-                    if DRAIN_KEY not in service["spec"]["selector"]
+                    if self._selects(service)
                 ],
             }
             self.put("endpointslices", body, f"{meta['name']}-pods")
         for gone in [p for p in self.all("pods") if p["metadata"]["name"] not in pods]:
             self._end_pod(gone["metadata"]["name"])
+
+    def _selects(self, service: JsonObject) -> bool:
+        selector = service["spec"]["selector"]
+        revision = self.pod_labels.get(ARGO_KEY)
+        return DRAIN_KEY not in selector and selector.get(ARGO_KEY, revision) == revision
 
     def _end_pod(self, name: str) -> None:
         if not self.pod_end:

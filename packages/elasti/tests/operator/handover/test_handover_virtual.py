@@ -38,6 +38,7 @@ from elasti.operator.model.children import slice_names
 from elasti.operator.model.targets import PODS_ENDING
 from elasti.operator.waking.waker import Waker
 from elasti.operator.watch import informer_manager
+from elasti.triggers.reader import ReadContext, TriggerReading
 from kubeloop.client.request import Request
 from kubeloop.informer import MutationDetector, SharedInformerFactory
 from kubeloop.objects.gvk import GroupVersionResource
@@ -472,6 +473,35 @@ async def test_a_selector_that_argo_rollouts_leads_is_left_alone(env: Environmen
         }
         assert env.selector == led
         assert "DrainIgnored" in env.reasons()
+
+
+@pytest.mark.parametrize("asks_pods", [True, False], ids=["trigger of pods", "other trigger"])
+async def test_a_preview_without_pods_lets_the_target_sleep_once_its_other_service_may(
+    env: Environment, monkeypatch: pytest.MonkeyPatch, asks_pods: bool
+):
+    """As Argo Rollouts leaves it after an abort: a Service of a revision that has no pods."""
+
+    async def read(self: FakeTrigger, _metadata: Any, context: ReadContext) -> TriggerReading:
+        if asks_pods and not context.pods() and not context.asleep:
+            return TriggerReading(error="there is no pod to ask", pending=True)
+        return TriggerReading(FakeTrigger.value)
+
+    monkeypatch.setattr(FakeTrigger, "read", read)
+    env.web()
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    env.web(name="web-preview", scaleTargetRef=target)
+    preview = env.get("services", "web-preview")
+    preview["spec"]["selector"] = LABELS | {"rollouts-pod-template-hash": "aborted"}
+    env.put("services", preview, "web-preview")
+    async with env.operator():
+        for _ in range(2):
+            await env.becomes("Serve")
+            await env.engages()
+            # Pods stop once every node knows the resolver; both moments are looked for every 0.05 s.
+            assert await env.becomes("Proxy") > SETTLE - 0.1
+            assert env.replicas == 0
+            env.scale(1)
+    assert env.dark == []
 
 
 @pytest.mark.parametrize("policy", ["ScaleUp", "Leave"])

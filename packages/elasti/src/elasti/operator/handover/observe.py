@@ -114,7 +114,10 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
         or handover.refused
         or facts.lost_wake
         or facts.decision.verdict is Verdict.WAKE,
-        unused=calm and handover.activity is Activity.QUIET and mode != "Doze",
+        unused=calm
+        and facts.partners_settled
+        and handover.activity is Activity.QUIET
+        and mode != "Doze",
         activity=handover.activity,
         park=handover.park,
         drain=handover.drains,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import EndpointSlice
 
 _CALMED = (State.SERVE, State.WAKING)
+_SERVING = (State.SERVE, State.ENGAGING, State.DRAINING)
 _READINGS_A_COOLDOWN = 12
 _SHORTEST_PAUSE = 2.5
 _CLOSEST = 0.1
@@ -207,10 +208,17 @@ class Poller:
             cooldown=es.spec.cooldown,
             tenant=es.metadata.namespace,
             pods=lambda: tuple(self._pods(es)),
-            asleep=state is not None and state.current is State.PROXY,
+            asleep=state is not None and self._needs_no_pods(request, state),
             last_arrival=state.requests.last_traffic if state is not None else -math.inf,
             inherited=_inherited(es),
         )
+
+    def _needs_no_pods(self, request: Request, state: ServiceState) -> bool:
+        """Whether it is idle without pods: the target sleeps, or has pods behind another Service alone."""
+        if state.current is not State.WAKING:
+            return state.current is State.PROXY
+        others = map(self.states.find, self.decisions.directory.sharing(request))
+        return any(other is not None and other.current in _SERVING for other in others)
 
     def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
         key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"

@@ -266,6 +266,10 @@ class ServiceState:
         """Whether it is ready for the park, or past it; `drained`: with its pods out of rotation, if it wants that."""
         if self.current is State.DRAINING:
             return not drained or self.settled_draining(now, settle)
+        if self.current is State.WAKING:
+            # Without pods of its own all its traffic goes to the resolver already.
+            since = self.handover.waking_since
+            return since is not None and now - since >= settle and not self.handover.ready_since
         ready = self.settled_engaging(now, settle) and not (drained and self.handover.drains)
         return ready or self.current in (State.PROXY, State.PARKING)
 
