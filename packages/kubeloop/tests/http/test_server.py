@@ -36,9 +36,9 @@ async def say_hello(_request: Request) -> Response:
 
 @contextlib.asynccontextmanager
 async def serving(
-    limits: ConnectionLimits, handler: Handler = say_hello
+    limits: ConnectionLimits, handler: Handler = say_hello, *, max_body: int = 64 * 1024
 ) -> AsyncIterator[HttpServer]:
-    server = HttpServer(handler, limits, shutdown_timeout=0.1)
+    server = HttpServer(handler, limits, max_body=max_body, shutdown_timeout=0.1)
     try:
         await server.open("127.0.0.1", 0)
         yield server
@@ -442,6 +442,41 @@ async def test_clients_that_send_ahead_keep_no_one_out_and_little_of_it_is_read(
             assert all(len(one._buffer) <= 48 * 1024 for one in server._connections)
         for taker in takers:
             taker.cancel()
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 2000000", "Transfer-Encoding: chunked"])
+async def test_long_bodies_that_are_not_whole_are_kept_on_a_few_connections(framing: str):
+    head = f"POST / HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\n".encode()
+    piece = b"1E8480\r\n" if "chunked" in framing else b""
+    async with (
+        serving(PATIENT, echo, max_body=4 << 20) as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        wire = head + piece + bytes(1_000_000)
+        first, *_ = [await stack.enter_async_context(calling(server, wire)) for _ in range(40)]
+        await until_left(server, 16)
+        assert sum(one.is_long for one in server._connections) == 16
+        await first.ends()
+        assert b" 200 " in await said(server, b"POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\nab")
+
+
+async def test_a_body_that_drips_in_chunks_is_not_copied_again_and_again():
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    async with serving(PATIENT, echo, max_body=8 << 20) as server, calling(server) as caller:
+        caller.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        caller.writer.write(head + b"700000\r\n" + bytes(7 << 20) + b"\r\n")
+        await caller.writer.drain()
+        (connection,) = server._connections
+        await eventually(lambda: len(connection._chunks) == 7 << 20, "read")
+        began = time.process_time()
+        for count in range(1, 1001):
+            caller.writer.write(b"1\r\nx\r\n")
+            while len(connection._chunks) < (7 << 20) + count:  # noqa: ASYNC110 -- at once
+                await asyncio.sleep(0)
+        # Copying 7 MiB a thousand times takes longer.
+        assert time.process_time() - began < 0.35
+        caller.writer.write(b"0\r\n\r\n")
+        assert b" 200 " in await caller.reader.readline()
 
 
 async def test_a_place_that_a_handler_yields_goes_to_a_newcomer():

@@ -96,8 +96,7 @@ class TokenReviewVerifier:
                 " (system:auth-delegator has it), or set ELASTI_AUTHENTICATION=JWKS"
             ) from error
         except (KubeError, TimeoutError) as error:
-            why = str(error) or f"it did not answer within {_TIMEOUT:g} s"
-            message = f"the API server cannot be asked about the token: {why}"
+            message = f"the API server cannot be asked about the token: {str(error) or 'no answer in time'}"
             raise VerifierUnavailable(message) from error
 
 

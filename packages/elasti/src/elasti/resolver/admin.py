@@ -51,11 +51,11 @@ class AdminServer:
                 "GET /readyz": self._readyz,
                 "GET /queue-status": self._queue_status,
                 f"GET {ACTIVITY_PATH}": self._activity,
-            }
+            },
+            yields=True,
         )
 
         async def answer(request: Request) -> Response:
-            request.yield_place()  # any client may ask
             try:
                 return await routes(request)
             except WorkerUnreachable as error:

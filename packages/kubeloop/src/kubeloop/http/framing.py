@@ -145,10 +145,7 @@ class SizedFraming:
         """Whether all of it was fed."""
         return self._left == 0
 
-    @property
-    def may_end(self) -> bool:
-        """Whether all of it was fed."""
-        return self._left == 0
+    may_end = finished
 
     def feed(self, data: memoryview) -> list[memoryview]:
         """Return what of `data` belongs to the body."""

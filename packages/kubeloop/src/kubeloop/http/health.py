@@ -143,14 +143,9 @@ class HealthServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        router = Router(self.routes())
-
-        async def answer(request: Request) -> Response:
-            request.yield_place()  # any client may ask
-            return await router(request)
-
+        router = Router(self.routes(), yields=True)
         self._http_server = HttpServer(
-            answer, self._limits, shutdown_timeout=self._shutdown_timeout
+            router, self._limits, shutdown_timeout=self._shutdown_timeout
         )
         try:
             await self._http_server.open(

@@ -12,6 +12,7 @@ Inside a cluster every pod can connect to a port that must be open for probes, s
   or whose handler gave its place up (`Request.yield_place`), but no other whose request is being handled. Clients
   that hold connections and send nothing, send a body slowly or do not read therefore displace each other, and never
   a client that sends a request. Between two requests that came at once, others have a turn.
+- At most sixteen connections keep a long body that is not whole; the oldest makes room for one more.
 
 Requests are read by the grammar of `kubeloop.http.framing`; what it refuses is answered with 400, and the
 connection closed. A request is handled when all of it has come. A client may close its own direction after it
@@ -52,6 +53,8 @@ TEXT = "text/plain; charset=utf-8"
 _MAX_HEAD = 16 * 1024
 _MAX_BODY = 64 * 1024
 _MAX_PARAMETERS = 100
+# How many connections may keep more than `_MAX_BODY` of bodies that are not whole.
+_MOST_LONG = 16
 _READ = 16 * 1024
 # Seconds for a client to take its refusal while it still sends: with bytes unread the kernel would reset the
 # connection, and the client might lose the answer.
@@ -97,14 +100,10 @@ class Request:
     """A whole request; `arguments` are the parts of its path that a route names."""
 
     def __init__(
-        self,
-        head: HttpRequestHead,
-        body: bytes = b"",
-        *,
-        is_secure: bool = False,
-        connection: _ServerConnection | None = None,
+        self, head: HttpRequestHead, body: bytes = b"", connection: _ServerConnection | None = None
     ) -> None:
-        self.method, self.target, self.is_secure = head.method, head.target, is_secure
+        self.method, self.target = head.method, head.target
+        self.is_secure = connection is not None and connection.is_secure
         self.path, _, query = head.target.partition("?")
         self.body = body
         self.arguments: dict[str, str] = {}
@@ -134,9 +133,13 @@ class Request:
 
 
 class Router:
-    """Handles requests by method and path: `{"GET /healthz/{check}": handler}`. HEAD is as GET."""
+    """Handles requests by method and path: `{"GET /healthz/{check}": handler}`. HEAD is as GET.
 
-    def __init__(self, routes: Mapping[str, Handler]) -> None:
+    `yields`: their connections yield their places, as any client may ask.
+    """
+
+    def __init__(self, routes: Mapping[str, Handler], *, yields: bool = False) -> None:
+        self._yields = yields
         self._routes: dict[re.Pattern[str], dict[str, Handler]] = {}
         for route, handler in routes.items():
             method, _, path = route.partition(" ")
@@ -146,6 +149,8 @@ class Router:
 
     async def __call__(self, request: Request) -> Response:
         """Handle a request. Raises HttpError."""
+        if self._yields:
+            request.yield_place()
         for pattern, methods in self._routes.items():
             if (found := pattern.fullmatch(request.path)) is None:
                 continue
@@ -254,6 +259,12 @@ class HttpServer:
         """A whole request has come on a connection, or its client reads on."""
         self._waiting.discard(connection)
 
+    def keeps_much(self) -> None:
+        """A long body grows on a connection: of too many that are not whole, the oldest ends."""
+        long = [one for one in self._connections if one.is_long and one in self._waiting]
+        if len(long) > _MOST_LONG:
+            long[0].drop()
+
     def closed(self, connection: _ServerConnection) -> None:
         """A connection is closed, or about to be."""
         self._connections.pop(connection, None)
@@ -271,11 +282,11 @@ class _ServerConnection(asyncio.BufferedProtocol):
         self._buffer = bytearray()
         self._head: HttpRequestHead | None = None
         self._framing: SizedFraming | ChunkedFraming = SizedFraming(0)
-        self._chunks = b""
+        self._chunks = bytearray()
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._is_idle = self._is_parting = self._at_eof = self._is_streaming = False
-        self._is_new, self._is_secure = True, False
+        self._is_new, self.is_secure, self.is_long = True, False, False
         self.task: asyncio.Task[None] | None = None
 
     def drop(self) -> None:
@@ -295,7 +306,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._is_secure = transport.get_extra_info("ssl_object") is not None
+        self.is_secure = transport.get_extra_info("ssl_object") is not None
         self._owner.accepted(self)
         if not self._transport.is_closing():
             self._owner.awaits_client(self)
@@ -323,6 +334,9 @@ class _ServerConnection(asyncio.BufferedProtocol):
                 return
         self._buffer += data
         self._received()
+        self.is_long = len(self._buffer) + len(self._chunks) > _MAX_BODY
+        if self.is_long:
+            self._owner.keeps_much()
 
     def _secure(self, context: ssl.SSLContext, data: bytes) -> None:
         """Speak TLS from here on; these bytes began it. Then `connection_made` is called again."""
@@ -367,7 +381,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
             if body is None:
                 return
             assert self._head is not None
-            request = Request(self._head, body, is_secure=self._is_secure, connection=self)
+            request = Request(self._head, body, self)
         except FramingError as error:
             self._refuse(HttpError(400, f"{error}\n"))
         except HttpError as error:
@@ -383,7 +397,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
             return False
         self._head = head = parse_request_head(bytes(self._buffer[: end + 2]))
         del self._buffer[: end + 4]
-        self._framing, self._chunks = head.body(), b""
+        self._framing, self._chunks = head.body(), bytearray()
         late = HttpError(408, "the body did not come in time\n")
         self._set_deadline(self._limits.head, lambda: self._refuse(late))
         if isinstance(self._framing, SizedFraming) and self._framing.size > self._owner.max_body:
@@ -401,12 +415,12 @@ class _ServerConnection(asyncio.BufferedProtocol):
             body = bytes(self._buffer[:size])
             del self._buffer[:size]
             return body
-        pieces = self._framing.feed(memoryview(bytes(self._buffer)))
+        for piece in self._framing.feed(memoryview(bytes(self._buffer))):
+            self._chunks += piece
         self._buffer.clear()
-        self._chunks = b"".join((self._chunks, *pieces))
         if len(self._chunks) > self._owner.max_body:
             raise HttpError(413, f"the body is longer than {self._owner.max_body} bytes\n")
-        return self._chunks if self._framing.finished else None
+        return bytes(self._chunks) if self._framing.finished else None
 
     def _refuse(self, error: HttpError) -> None:
         """Answer what was not read to its end, or not well-formed: nothing after it can be trusted."""
@@ -414,6 +428,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
         self._start(lambda: _failed(error))
 
     def _start(self, answer: Callable[[], Awaitable[Response]]) -> None:
+        self._chunks = bytearray()  # the request has it
         self._owner.is_served(self)
         self._set_deadline(self._limits.answer, self.drop)
         self.task = asyncio.create_task(self._serve(answer), name="http request")
@@ -452,10 +467,8 @@ class _ServerConnection(asyncio.BufferedProtocol):
         self._is_idle = True
         self._owner.awaits_client(self)
         self._set_deadline(self._limits.idle, self.drop)
-        if self._buffer:  # not at once: others have a turn
-            asyncio.get_running_loop().call_soon(self._go_on)
-        else:
-            self._go_on()
+        # Not at once, since others have a turn before requests that were sent ahead.
+        asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
         if self._transport.is_closing():
