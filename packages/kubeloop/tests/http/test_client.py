@@ -243,6 +243,19 @@ async def test_idle_connections_are_closed_and_no_timer_stays():
         assert http._sweeper is None
 
 
+async def test_few_connections_are_kept_however_many_servers_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("kubeloop.http.client._MOST_IDLE", 2)
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(HttpClient())
+        served = [Peer(answering(OK, OK)).running() for _ in range(4)]
+        peers = [await stack.enter_async_context(one) for one in served]
+        for peer in [*peers, *peers]:
+            assert await get(http, peer) == b"ok"
+        assert [peer.accepted for peer in peers] == [1, 1, 2, 2]
+
+
 async def test_an_answer_to_head_has_no_body_whatever_it_says():
     async with Peer(answering(OK[:-2], OK)).running() as peer, HttpClient() as http:
         async with http.request("HEAD", peer.url, timeout=5) as answer:

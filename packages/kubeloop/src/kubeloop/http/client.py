@@ -4,9 +4,9 @@
         body = await answer.body(limit=1 << 20)
 
 A connection is kept for the next request to the same origin if its answer was complete and
-nothing came after it. One that turns out to be closed may have carried the request to its end, so only a GET
-is sent again, once, on a new connection, and only if not a byte of an answer has come. Redirects are not
-followed, no cookies are kept, nothing is unpacked, and no environment variable is read.
+nothing came after it, and 500 at most are. One that turns out to be closed may have carried the request to
+its end, so only a GET is sent again, once, on a new connection, and only if not a byte of an answer has come.
+Redirects are not followed, no cookies are kept, nothing is unpacked, and no environment variable is read.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ HeaderLines: TypeAlias = tuple[tuple[str, str], ...]
 # request seldom meets a connection that the other side is just closing.
 KEEP = 30.0
 _CONNECT_TIMEOUT = 10.0
+# How many connections wait for their next request: with TLS, one takes 85 KiB.
+_MOST_IDLE = 500
 _BUFFER = 16 * 1024
 _KEEPALIVE = Keepalive(idle=30, interval=5, probes=3, bounds_sending=True)
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -241,7 +243,8 @@ class HttpClient:
         await connection.close()
 
     async def _release(self, origin: Origin, connection: Connection) -> None:
-        if self._closed or not self._keep or not connection.reusable:
+        idle = sum(map(len, self._idle.values()))
+        if self._closed or not self._keep or not connection.reusable or idle >= _MOST_IDLE:
             await self._drop(connection)
             return
         self._busy.discard(connection)
