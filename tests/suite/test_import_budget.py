@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -93,3 +94,20 @@ def test_an_import_of_kubeloop_takes_what_its_readme_says(line):
     assert min(cpu for cpu, _ in runs) < 2.5 * seconds
     if row[3]:
         assert min(memory for _, memory in runs) == pytest.approx(float(row[3]), rel=0.3)
+
+
+@pytest.mark.parametrize("module", ["coordination.v1", "core.v1", "apps.v1"])
+def test_an_import_of_kinds_takes_what_their_page_says(module, tmp_path):
+    page = (README.parents[2] / "docs" / "kubeloop" / "kinds.md").read_text()
+    row = re.search(rf"`kubeloop_kinds.{module}`.*?\| (\d+) ms \| ([\d.]+) MB", page)
+    assert row is not None
+    program = f"import msgspec, kubeloop.objects.meta{MEASURED}"
+    program = program.format(line=f"import kubeloop_kinds.{module}")
+    command = [sys.executable, "-X", f"pycache_prefix={tmp_path}", "-c", program]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    runs = [subprocess.check_output(command, text=True, env=environment) for _ in range(4)]
+    # The first run compiles.
+    seconds, memory = zip(*(map(float, run.split()) for run in runs[1:]), strict=True)
+    assert min(seconds) < 2.5 * float(row[1]) / 1000
+    if sys.version_info[:2] == (3, 11):
+        assert min(memory) == pytest.approx(float(row[2]), rel=0.5, abs=0.1)
