@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 # While no connection is held, nothing is probed: a pod that refused is tried again after this time.
 _REFUSAL_LASTS = 1.0
-# How soon the page of a visitor comes again; in seconds.
-_COMES_AGAIN = 5.0
+# How soon the page of a visitor comes again, also one without scripts; in seconds.
+_COMES_AGAIN = 30.0
 _PROBE_TARGET = PROBE_PATH.encode()
 # By then slices show that a pod is terminating, or it was not scaled down.
 _RETIREMENT = 10.0
