@@ -83,13 +83,13 @@ def row_of(
     telling = _telling(es)
     count = held.get((meta.namespace, es.spec.service), 0) if held is not None else None
     # Status says so some seconds later, if it takes that long.
-    wakes = bool(count) and status.state == State.PROXY
+    shown = state_word(State.WAKING) if count and status.state == State.PROXY else shown_state(es)
     return ElastiServiceRow(
         namespace=meta.namespace,
         name=meta.name,
         service=es.spec.service,
         mode=status.mode,
-        state=state_word(State.WAKING) if wakes else shown_state(es),
+        state=shown,
         target=f"{ref.kind}/{ref.name}",
         replicas=status.replicas if status.state else None,
         held=count,

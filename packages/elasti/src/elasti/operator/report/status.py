@@ -204,9 +204,8 @@ def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> Las
     if last is None or not noted:
         cause = asked.cause or WakeCause.SCALED
         last = LastWake(format_moment(woken_at), cause, asked.client, wake_id=asked.wake_id)
-    took = round(now - min(woken_at, unix_seconds(last.time)), 1)
-    took = took if asked.waited is None else round(asked.waited, 2)
-    return msgspec.structs.replace(last, seconds=took) if over else last
+    took = now - min(woken_at, unix_seconds(last.time)) if asked.waited is None else asked.waited
+    return msgspec.structs.replace(last, seconds=round(took, 2)) if over else last
 
 
 def port_statuses(service: Service | None, ports: Mapping[int, int]) -> tuple[ResolverPort, ...]:
