@@ -12,7 +12,7 @@ from tests.resolver.cluster import FakeCluster, endpoint
 from tests.resolver.registry_rig import refuses, rig
 from tests.resolver.support import free_port
 
-from elasti.api.names import MANAGED_BY
+from elasti.api.names import MANAGED_BY, private_service_name
 from elasti.api.types import WakeSpec
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.upstream.interface import PortProtocol
@@ -73,6 +73,45 @@ async def test_pods_and_spec_reach_the_service():
         assert made.service("web").port("http").pick() == ("10.0.0.1", 8080)
         cluster.endpoints("web", ports={"http": 8080})
         await eventually(lambda: made.service("web").port("http").pick() is None)
+
+
+async def test_kept_connections_reach_the_pods_of_a_service_that_ends():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    cluster.endpoints("web", endpoint("10.0.0.1", ready=True), ports={"http": 8080})
+    cluster.publish("web", {"http": port})
+    async with rig(cluster) as made:
+        await eventually(lambda: made.service("web") is not None)
+        kept = made.service("web").port("http")
+        await eventually(lambda: kept.pick() == ("10.0.0.1", 8080))
+        # As the operator and Kubernetes do: the slice, the private Service, its slices, the ElastiService.
+        cluster.unpublish("web")
+        await eventually(lambda: not made.service("web").published)
+        name = private_service_name("web")
+        cluster.services.delete(name)
+        cluster.slices.delete(f"{name}-x")
+        await asyncio.sleep(0.1)
+        assert kept.pick() == ("10.0.0.1", 8080)
+        assert kept.stepping_aside
+        cluster.objects.delete("web")
+        await eventually(lambda: made.service("web") is None)
+        assert kept.pick() == ("10.0.0.1", 8080)
+
+
+async def test_a_private_service_that_is_made_again_shows_its_pods():
+    cluster = FakeCluster()
+    cluster.elasti_service("web", ("http", free_port()))
+    cluster.private_service("web")
+    cluster.publish("web", {"http": 20001})
+    async with rig(cluster) as made:
+        await eventually(lambda: made.service("web") is not None)
+        port = made.service("web").port("http")
+        cluster.services.delete(private_service_name("web"))
+        await asyncio.sleep(0.1)
+        cluster.endpoints("web", endpoint("10.0.0.2", ready=True), ports={"http": 8080})
+        cluster.private_service("web")
+        await eventually(lambda: port.pick() == ("10.0.0.2", 8080))
 
 
 async def test_a_published_slice_tells_whether_to_step_aside():

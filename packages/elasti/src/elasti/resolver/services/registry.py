@@ -208,7 +208,9 @@ class ServiceRegistry:
             self._left.pop(key, None)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
         service.publish(published=bool(self._published_slices(key)))
-        service.set_endpoints(self._endpoints(service))
+        # If its private Service is gone, it is about to end: connections that clients have kept still reach its pods.
+        if self._service_ports(key) or not any(service.numbers.values()):
+            service.set_endpoints(self._endpoints(service))
         self._touch(self.claims.claim(key, self._wanted(view)))
 
     def _endpoints(
