@@ -52,6 +52,7 @@ class Installation:
     engage_settle: float = 2.0
     release_settle: float = 2.0
     shared_port: bool = False
+    enrolment: bool = False
 
     def choices(self, operator_address: str = "") -> Choices:
         """Return it as the command line's choices."""
@@ -61,6 +62,7 @@ class Installation:
             "ELASTI_RELEASE_SETTLE": f"{self.release_settle}s",
             # Prometheus and its like listen on loopback addresses, which the pods of every environment reach.
             "ELASTI_TRIGGER_ALLOWED_ADDRESSES": "127.0.0.0/8",
+            "ELASTI_ENROLMENT_OBSERVE_FOR": "0s",
         }
         resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{OPERATOR_PORT}"}
         return Choices(
@@ -68,6 +70,7 @@ class Installation:
             operator_replicas=self.operators,
             resolver_replicas=self.resolvers,
             shared_port=self.shared_port,
+            enrolment=self.enrolment,
             variables={
                 Program.OPERATOR: {**settle, **operator},
                 Program.RESOLVER: {**settle, **resolver},

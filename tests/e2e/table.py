@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from tests.e2e.bundle import Installation
-from tests.e2e.scenarios import control, crowds, cycles, hands, outages, parts, programs
+from tests.e2e.scenarios import control, crowds, cycles, fleet, hands, outages, parts, programs
 from tests.e2e.trial import Trial
 
 USUAL = Installation()
@@ -31,6 +31,7 @@ class Scenario:
 
 # KubeElasti's slices lead to the shared port, so `elasti install` opens it where KubeElasti is.
 _AFTER_KUBEELASTI = Installation(shared_port=True)
+_ENROLLING = Installation(enrolment=True)
 # What a settle is for is that nodes hear late; so it is longer than they are late.
 _PATIENT = Installation(engage_settle=outages.LATE + 2)
 
@@ -63,6 +64,7 @@ SCENARIOS = (
     # Before the hundred, each of which keeps a share of the resolvers' descriptors while it is there.
     Scenario(name="held", trial=crowds.thousands_held),
     Scenario(name="hundred", trial=crowds.hundred_services),
+    Scenario(name="fleet", trial=fleet.enrolled, installation=_ENROLLING),
     Scenario(name="upgrade", trial=programs.upgrade),
     Scenario(
         name="takeover", trial=hands.taken_over_from_kubeelasti, installation=_AFTER_KUBEELASTI

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 # for the hundred Services, whose pods take two cores some minutes.
 SHORT_WITH_OURS = table.by_name(
     "wake", "last-moment-exiting", "cycles-exiting", "rollout", "leader-engaging", "pod-leaves", "pod-dies",
-    "by-hand-exiting", "held", "takeover", "control",
+    "by-hand-exiting", "held", "fleet", "takeover", "control",
 )  # fmt: skip
 SHORT_WITH_KUBE_PROXY = table.by_name(
     "wake", "idle-metric", "leader-parking", "leader-waking", "api-away", "etcd", "watches",
