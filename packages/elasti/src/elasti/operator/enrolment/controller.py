@@ -11,6 +11,7 @@ import contextlib
 import copy
 import dataclasses
 import re
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -164,6 +165,11 @@ class EnrolmentController:
 
     async def reconcile(self, request: Request) -> Result | None:
         """Make one Service's ElastiService what it should be. Raises KubeError."""
+        keys = {"namespace": request.namespace, "name": request.name}
+        with structlog.contextvars.bound_contextvars(**keys, reconcile_id=secrets.token_hex(4)):
+            return await self._reconcile(request)
+
+    async def _reconcile(self, request: Request) -> Result | None:
         service = self.services.find(*request)
         namespace = self._namespaces.find("", request.namespace)
         if service is None or namespace is None:
