@@ -32,7 +32,7 @@ SEEDS ?= 50
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test properties model swarm mutants mutation replay conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
+.PHONY: help demo test properties model swarm mutants mutation reword replay conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
 	bench bench-quick controlplane charttools chart chart-docs dist dist-try release-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
@@ -80,6 +80,9 @@ mutants: $(READY) ## Put known bugs back one by one, and see whether the model o
 
 mutation: $(READY) ## Change one thing at a time in the pure decisions; a test must notice each. For a nightly job
 	$(BIN)/python hack/mutation $(MUTATION_ARGS)
+
+reword: $(READY) ## Alter every sentence that the operator writes; tests that compare prose fail. For a nightly job
+	$(BIN)/python hack/reword.py $(PYTEST_ARGS) $(REWORD_ARGS)
 
 replay: $(READY) ## Show lost request CASE=n of docs/track-record.md again, on the commit before its fix
 	$(BIN)/python hack/replay $(CASE)
