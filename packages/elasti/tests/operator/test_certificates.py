@@ -64,7 +64,7 @@ async def test_without_its_secret_the_leader_says_what_to_do_and_goes_on(
     try:
         with structlog.testing.capture_logs() as logs:
             await eventually(lambda: logs)
-        assert logs[0]["event"] == "certificates not renewed"
+        assert logs[0]["log_level"] == "warning"
         assert "elasti install" in logs[0]["remedy"]
         secrets = client.resource("v1/secrets", namespace="elasti")
         await secrets.create(EMPTY)

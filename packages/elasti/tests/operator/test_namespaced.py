@@ -164,7 +164,7 @@ async def test_a_kind_that_one_namespace_may_not_have_is_reported_there_alone(
                 return next((c["message"] for c in conditions if c["type"] == "TargetFound"), "")
 
             assert "forbidden" in await eventually(told)
-            assert f"bind a Role in namespace {other}" in await told()
+            assert f"Role in namespace {other}" in await told()
             assert await ready(operator)
             count = sum(forbidden(relay).values())
             assert count < 20, forbidden(relay)
