@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from elasti.api.names import FIELD_MANAGER
-from elasti.operator.model.targets import ScaleView
+from elasti.operator.model.targets import ScaleTarget, ScaleView
 from elasti.operator.scale_handler import ScaleDown, ScaleHandler
 from kubeloop.client.client import Client
 from kubeloop.client.errors import Conflict
@@ -111,3 +111,28 @@ async def test_taking_what_is_ours_already_writes_nothing(cluster: Cluster) -> N
             return False  # the deployment controller reported in between
 
     await eventually(taken_again, timeout=30)
+
+
+async def test_the_scale_of_a_custom_resource_cannot_be_applied_and_is_updated(
+    controlplane: ControlPlane,
+) -> None:
+    """A release of Kubernetes that can is news for `docs/explanation/replicas.md`."""
+    namespace = controlplane.create_namespace("custom")
+    target = ScaleTarget(namespace, "argoproj.io/v1alpha1", "Rollout", "web")
+    async with Client.from_kubeconfig(controlplane.kubeconfig) as client:
+        rollouts = client.resource("argoproj.io/v1alpha1/rollouts", namespace=namespace)
+        rollout = {
+            "apiVersion": target.api_version,
+            "kind": target.kind,
+            "metadata": {"name": "web"},
+            "spec": {"replicas": BEFORE},
+        }
+        await rollouts.apply(rollout, field_manager="flux")
+        scales = ScaleHandler(client)
+        outcome, view = await scales.park(target, await scales.read(target))
+        assert (outcome, view.replicas) == (ScaleDown.PARKED, 0)
+        assert await scales.take(target, view) is None
+        found = await rollouts.get("web")
+    entries = found["metadata"].get("managedFields", ())
+    assert [one for one in entries if "f:replicas" in one["fieldsV1"].get("f:spec", {})] == []
+    assert "request to convert CR to an invalid group/version" in PAGE.read_text()

@@ -60,7 +60,7 @@ async def test_an_argo_rollout_sleeps_and_wakes(rig: Rig, prometheus: FakePromet
         await rig.becomes("Serve")
 
 
-async def test_a_preview_service_of_the_same_rollout_is_told_of(rig: Rig):
+async def test_a_preview_service_of_the_same_rollout_is_reported(rig: Rig):
     """Argo adds the revision's hash to the selector, which no pod template has."""
     await rig.web(suspend=True)
     async with rig.operator():
