@@ -292,7 +292,7 @@ async def test_an_update_does_not_follow_a_refusal_that_would_meet_it_too():
 
 async def test_a_kind_without_scale_is_refused():
     server = FakeServer(subresources=frozenset({"status"}))
-    with pytest.raises(NotScalable, match="subresources.scale"):
+    with pytest.raises(NotScalable, match=r"subresources\.scale"):
         await server.handler().read(WEB)
 
 
