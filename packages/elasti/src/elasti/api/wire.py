@@ -113,7 +113,7 @@ class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class LastStart(msgspec.Struct, frozen=True, gc=False):
-    """A wake-up as clients saw it: the seconds that the first one waited for a pod, and since when it was over."""
+    """A wake-up as clients saw it: the seconds that the first one waited for a pod, and how many seconds ago that ended."""
 
     seconds: Annotated[float, Meta(ge=0)]
     age: Annotated[float, Meta(ge=0)]
