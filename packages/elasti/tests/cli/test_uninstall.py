@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,15 +16,19 @@ from elasti.api.names import (
     API_VERSION,
     ELASTISERVICES,
     FINALIZER,
+    KEEP_AWAKE_ANNOTATION,
     KIND,
     PLURAL,
     QUARANTINE_CONFIG_MAP,
+    WAKE_ANNOTATION,
 )
 from elasti.cli.install.inventory import KINDS
 from elasti.cli.rendering import Progress
 from elasti.cli.uninstall.survey import UninstallSurvey, announcement, refusal
+from elasti.cli.uninstall.targets import UninstallTargets
 from elasti.cli.uninstall.uninstaller import _not_woken
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.times import unix_seconds
 
 CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 CRD = f"{PLURAL}.elasti.truefoundry.com"
@@ -170,6 +175,19 @@ def test_what_cannot_be_woken_is_not_left_dark(cluster: Cluster):
     # The operator that stood in did what operators do; nothing is less than before.
     assert {*before} <= {*left_of(cluster)}
     assert cluster.names(ELASTISERVICES) == {"web"}
+
+
+def test_what_is_woken_does_not_fall_asleep_while_it_starts(cluster: Cluster):
+    cluster.ok("install", "--no-wait")
+    asleep(cluster, "web")
+    survey: Any = SimpleNamespace(elastiservices=True, watches=())
+    silent: Any = None
+    cluster.call(UninstallTargets(cluster.client, survey, silent).ask_to_wake(300))
+    found = cluster.get(ELASTISERVICES, "web", "default")
+    assert found is not None
+    asked = found["metadata"]["annotations"]
+    kept = unix_seconds(asked[KEEP_AWAKE_ANNOTATION]) - unix_seconds(asked[WAKE_ANNOTATION])
+    assert kept == pytest.approx(300, abs=1)
 
 
 def test_with_force_it_goes_on_all_the_same(cluster: Cluster):

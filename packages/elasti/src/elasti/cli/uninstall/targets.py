@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from elasti.api.names import ELASTISERVICES, FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
+from elasti.api.names import ELASTISERVICES, FINALIZER, MANAGED_BY, PRIVATE_LABEL
 from elasti.api.types import DozeStatus
+from elasti.api.wire import Ask
 from elasti.cli.install.inventory import is_held, key_of, list_elastiservices, name_some
 from elasti.cli.uninstall.survey import UninstallSurvey, sleeps
 from elasti.operator.doze.requests import Originals, command
 from elasti.operator.model.children import drain_patch, is_drained
 from elasti.operator.model.doze import DozePod
-from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
 from kubeloop.objects.core import PODS, SERVICES, Service
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch, Patch
-from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -60,10 +60,10 @@ class UninstallTargets:
             return []
         return await list_elastiservices(self._client, self._survey.watches) or []
 
-    async def ask_to_wake(self) -> None:
-        """Ask for those that sleep."""
-        stamp = format_time(SystemClock().now())
-        asked = MergePatch({"metadata": {"annotations": {WAKE_ANNOTATION: stamp}}})
+    async def ask_to_wake(self, seconds: float) -> None:
+        """Ask for those that sleep, and keep them awake: a cooldown may be shorter than a start."""
+        now = dt.datetime.now(dt.UTC)
+        asked = MergePatch(Ask.WAKE.patch(now, now + dt.timedelta(seconds=seconds)))
         for es in await self.present():
             if sleeps(es) and not is_going(es):
                 await self._patch(es, asked)

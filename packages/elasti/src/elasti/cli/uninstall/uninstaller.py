@@ -192,7 +192,7 @@ class Uninstaller:
     # ElastiServices
 
     async def _end(self, *, works: bool) -> None:
-        await self._targets.ask_to_wake()
+        await self._targets.ask_to_wake(self.seconds)
         await self._check(await self._targets.until_awake(self.seconds))
         if not self.keep:
             await self._delete(works=works)
