@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Upda
 from kubeloop.objects.meta import JsonObject
 from tests.e2e.testbed import PATIENCE
 
+WORKLOADS = ("apps/v1/deployments", "apps/v1/statefulsets")
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _SYNC_SECONDS = 60.0
 
@@ -37,7 +38,9 @@ class Event(msgspec.Struct, frozen=True):
 class Observer:
     """Follows one namespace. `now` is what holds: by kind and subject."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(
+        self, client: Client, namespace: str, workloads: Sequence[str] = WORKLOADS
+    ) -> None:
         self._pods = client.resource("v1/pods", namespace=namespace)
         self._factory = SharedInformerFactory(client, namespace=namespace)
         self._changed = asyncio.Condition()
@@ -45,8 +48,7 @@ class Observer:
         self.now: dict[tuple[str, str], str] = {}
         for resource, hear in (
             (f"{API_VERSION}/{PLURAL}", self._service),
-            ("apps/v1/deployments", self._workload),
-            ("apps/v1/statefulsets", self._workload),
+            *((workload, self._workload) for workload in workloads),
             ("v1/pods", self._pod),
             ("discovery.k8s.io/v1/endpointslices", self._slice),
         ):

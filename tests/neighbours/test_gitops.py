@@ -16,8 +16,8 @@ import pytest
 from elasti.operator.scale_handler import ScaleHandler
 from hack.kubernetes_pins import kubernetes_version
 from kubeloop.client.client import Client
-from tests.controlplane.plugin import ELSEWHERE
 from tests.controlplane.replicas import BEFORE, Cluster, deployment
+from tests.neighbours.programs import program
 from tests.neighbours.rows import Report, Scenario, pinned
 
 if TYPE_CHECKING:
@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from tests.controlplane.rig import ControlPlane
 
 pytestmark = pytest.mark.controlplane
-
-BUILD = Path(__file__).parents[2] / "hack" / "neighbours" / "build"
-
-
-def program(name: str) -> str:
-    where = subprocess.run(
-        [BUILD, "--where", name], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout.strip()
-    found = Path(where) / name
-    if not found.is_file():
-        pytest.skip(f"{name} is not built (make neighbours): {ELSEWHERE}")
-    return str(found)
 
 
 @pytest.fixture
@@ -102,7 +90,7 @@ async def test_argo_cd_compares(
 
     async def verdict() -> str:
         live.write_text(json.dumps(await cluster.deployments.get("web")))
-        return await run(argocd, *options, str(live), wanted)
+        return await run(str(argocd), *options, str(live), wanted)
 
     assert await verdict() == "Synced"
     await cluster.park()
@@ -130,7 +118,7 @@ async def test_flux_compares_and_applies(
     asleep: str,
     compared: Callable[[str], None],
 ) -> None:
-    flux, wanted = program("flux"), manifest(cluster, in_git, tmp_path)
+    flux, wanted = str(program("flux")), manifest(cluster, in_git, tmp_path)
     call = (flux, *options, str(controlplane.kubeconfig), wanted)
     applied = (flux, "-apply", *call[1:])
     assert await run(*applied) == "created"
