@@ -315,7 +315,12 @@ async def test_blue_green_is_aborted_while_asleep_and_woken(trial: ArgoTrial, ke
             "canary (one Service): sleep.drain takes pods out of rotation first",
             True,
         ),
-        (BLUE_GREEN, "web-preview", "blue-green: sleep.drain is told to have no effect", False),
+        (
+            BLUE_GREEN,
+            "web-preview",
+            "blue-green: sleep.drain has no effect, as its condition says",
+            False,
+        ),
     ],
     ids=["one", "blue-green"],
 )
