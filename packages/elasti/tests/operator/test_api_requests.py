@@ -12,6 +12,7 @@ import structlog.testing
 from aiohttp import web
 from tests.controllers.support import eventually
 from tests.operator.fakes import FakePrometheus
+from tests.operator.keda import keda_on
 from tests.operator.rig import Rig
 from tests.operator.servers import USER
 
@@ -102,6 +103,41 @@ async def test_a_quick_cycle_writes_status_twice_for_each_of_many(rig: Rig) -> N
                     await all_are(rig, "Serve", names)
                     await all_are(rig, "Proxy", names)
     assert asked.writes["patch elastiservices/status"] == 2 * len(names) * cycles
+
+
+async def test_a_keda_trigger_is_one_watch_and_no_request(rig: Rig) -> None:
+    async with keda_on(rig) as keda:
+        keda.reports = False
+        await keda.set_active(True)
+        names = [f"web-{number}" for number in range(3)]
+        triggers = [{"type": "keda", "metadata": {"scaledObject": "web"}}]
+        with asked_of(rig) as asked:
+            async with rig.operator(polling_interval=60.0) as operator:
+                for name in names:
+                    await rig.web(name=name, triggers=triggers)
+                for name in names:
+                    await rig.tells("MaySleep", "InUse", name)
+                watches = operator.caches.manager.counts()
+                assert watches["keda.sh/v1alpha1/scaledobjects"] == 1
+                await asyncio.sleep(130)
+                await keda.set_active(False)
+                for name in names:
+                    await rig.becomes("Proxy", name)
+                await asyncio.sleep(90)
+                await keda.set_active(True)
+                # Sooner than the next round.
+                for name in names:
+                    await rig.becomes("Serve", name, timeout=5)
+                # The first list tells whether there are ScaledObjects, the second is the watch's.
+                assert asked.all["list scaledobjects"] <= 2
+                assert asked.all["get scaledobjects"] == 0
+                for name in names:
+                    await rig.elastiservices.delete(name)
+
+                async def closed() -> bool:
+                    return "keda.sh/v1alpha1/scaledobjects" not in operator.caches.manager.counts()
+
+                await eventually(closed, timeout=180)
 
 
 async def _all_read(rig: Rig, names: list[str]) -> bool:

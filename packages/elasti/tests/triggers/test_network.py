@@ -36,7 +36,7 @@ from elasti.triggers.network import (
     floor,
     http_probe_size,
 )
-from elasti.triggers.reader import ReadContext, ScrapeTarget, TriggerReading
+from elasti.triggers.reader import ReadContext, ReaderSettings, ScrapeTarget, TriggerReading
 from kubeloop.aio.clock import SystemClock
 from kubeloop.objects.core import Pod, PodStatus
 from kubeloop.testing.fake_errors import api_error
@@ -574,15 +574,18 @@ async def test_five_thousand_targets_cost_one_read_a_node_and_little_time(author
     monkeypatch.setattr("elasti.triggers.network.make_reader", lambda _settings: reader)
     subjects = [
         Subject(
-            key=name,
             triggers=(ScaleTrigger("network"),),
-            cooldown=COOLDOWN,
-            tenant=f"team-{number % 40}",
-            pods=lambda name=name: [ScrapeTarget(name, "127.0.0.1", (), name)],  # type: ignore[misc]
+            context=ReadContext(
+                key=name,
+                cooldown=COOLDOWN,
+                namespace=f"team-{number % 40}",
+                pods=lambda name=name: [ScrapeTarget(name, "127.0.0.1", (), name)],  # type: ignore[misc]
+            ),
         )
         for number, name in enumerate(api.pods)
     ]
-    async with Evaluator(clock=SystemClock(), stale_after=120) as evaluator:
+    settings = ReaderSettings(clock=SystemClock())
+    async with Evaluator(settings=settings, stale_after=120) as evaluator:
         await evaluator.poll(subjects)
         assert (kubelets.reads, len(api.asked)) == (100, 5000)
         kubelets._known.clear()

@@ -177,9 +177,8 @@ async def test_it_lets_a_target_sleep_and_wakes_it():
     enqueued: list[Request] = []
     directory.put(es)
     state = states.of(WEB, "u", "web")
-    async with Evaluator(
-        clock=clock, stale_after=120.0, variables={"QUEUE_BROKER": "b"}
-    ) as evaluator:
+    settings = ReaderSettings(clock=clock, variables={"QUEUE_BROKER": "b"})
+    async with Evaluator(settings=settings, stale_after=120.0) as evaluator:
         decisions = Decisions(
             directory=directory,
             states=states,

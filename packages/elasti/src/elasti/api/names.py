@@ -60,6 +60,8 @@ DRAIN_KEY = f"{GROUP}/draining"
 PAUSED = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 """KEDA's annotations on a ScaledObject; beside the first stands our own."""
+UNPAUSED = (None, "0", "f", "F", "FALSE", "false", "False")
+"""What the first may be without pausing; KEDA takes everything else for true."""
 PAUSED_BY_US_ANNOTATION = f"{GROUP}/paused-keda"
 PAUSED_OBJECTS_ANNOTATION = f"{GROUP}/paused-scaledobjects"
 """On an ElastiService: the ScaledObjects that were paused for it, with commas between them."""

@@ -43,9 +43,10 @@ from elasti.operator.observing.tally import ObservationTally
 from elasti.operator.pacing import BoundedRequeue
 from elasti.operator.report.warnings import DefinitionCheck
 from elasti.operator.watch.event_mapping import EventMapping, PodLabels
+from elasti.operator.watch.objects import FollowedObjects
 from elasti.operator.watch.public_slices import PublicSlices
 from elasti.operator.watch.targets import TargetWatcher
-from elasti.triggers.reader import SecretUnavailable
+from elasti.triggers.reader import ReaderSettings, SecretUnavailable
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.queue.priority_queue import PriorityQueue
@@ -204,12 +205,18 @@ class Leader:
 
     async def run(self) -> None:
         """Lead."""
-        evaluator = Evaluator(
+        objects = FollowedObjects(self.client, self.caches.manager)
+        reader_settings = ReaderSettings(
             clock=self.clock,
-            stale_after=stale_after(self.settings.polling_interval),
+            client=self.client,
             variables=self.settings.trigger_variables,
             secret=functools.partial(read_secret, self.client),
-            client=self.client,
+            find=objects.find,
+            leave=objects.leave,
+        )
+        evaluator = Evaluator(
+            settings=reader_settings,
+            stale_after=stale_after(self.settings.polling_interval),
             former_at=self.former_at,
         )
         async with contextlib.AsyncExitStack() as stack:

@@ -7,76 +7,104 @@ awake stays awake until the pause is over.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import PAUSED, PAUSED_REPLICAS
+import msgspec
+
+from elasti.api.names import PAUSED, PAUSED_REPLICAS, UNPAUSED
 from elasti.api.types import AUTOSCALER_KINDS
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
+from kubeloop.informer import Updated
+from kubeloop.objects.meta import LabeledMeta, ObjectName
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from elasti.api.triggers.cluster import KedaMetadata
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import JsonObject
+    from elasti.triggers.reader import FindObject
+    from kubeloop.informer.handlers import Notification
 
 SCALED_OBJECTS = AUTOSCALER_KINDS["keda"].resource
 _TIMEOUT = 5.0
 
 
-class KedaReader(TriggerReader):
-    """Reads ScaledObjects one by one, each time: they are not watched."""
+class _Status(msgspec.Struct, gc=False):
+    conditions: list[dict[str, Any]] | None = None
 
-    def __init__(self, client: Client) -> None:
-        self._objects = client.resource(SCALED_OBJECTS)
+
+class ScaledObject(msgspec.Struct, gc=False):
+    """A ScaledObject, as far as it says whether there is work."""
+
+    metadata: LabeledMeta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def shown(self) -> tuple[bool, str]:
+        """Whether it is paused, and its condition Active."""
+        annotations = self.metadata.annotations or {}
+        paused = annotations.get(PAUSED) not in UNPAUSED or PAUSED_REPLICAS in annotations
+        found = (c.get("status") for c in self.status.conditions or () if c.get("type") == "Active")
+        return paused, str(next(found, "Unknown"))
+
+
+class KedaReader(TriggerReader):
+    """Follows ScaledObjects: a change is read at once, and a reading asks the server nothing."""
+
+    def __init__(self, find: FindObject, leave: Callable[[Hashable], None]) -> None:
+        self._find = find
+        self._leave = leave
 
     async def read(self, metadata: KedaMetadata, context: ReadContext) -> TriggerReading:
         """Return whether the ScaledObject is active."""
+
+        def heard(event: Notification[ScaledObject]) -> None:
+            # KEDA writes status with every poll of an active one.
+            if not isinstance(event, Updated) or event.old.shown != event.new.shown:
+                context.changed()
+
         name = metadata.scaled_object
+        at = ObjectName(context.namespace, name)
         try:
-            found = await self._objects.get(name, namespace=context.namespace, timeout=_TIMEOUT)
-        except NotFound as error:
-            return TriggerReading(error=_absent(name, context.namespace, error))
+            async with asyncio.timeout(_TIMEOUT):
+                found = await self._find(context.key, SCALED_OBJECTS, ScaledObject, at, heard)
+        except NotFound:
+            error = "the cluster has no ScaledObjects (keda.sh/v1alpha1): install KEDA, or remove the trigger"
         except Forbidden:
-            return TriggerReading(
-                error=f"the operator may not read ScaledObject {name}: grant it the verb get on"
-                " scaledobjects of keda.sh"
-            )
-        except KubeError as error:
-            return TriggerReading(
-                error=f"ScaledObject {name} cannot be read ({type(error).__name__})"
-            )
-        return reading_of(found, name, asleep=context.asleep)
+            error = f"the operator may not read ScaledObject {name}: grant it the verbs list and watch on scaledobjects of keda.sh"
+        except (KubeError, TimeoutError) as failure:
+            error = f"ScaledObject {name} cannot be read ({type(failure).__name__})"
+        else:
+            if found is not None:
+                return reading_of(found, name, asleep=context.asleep)
+            error = f"there is no ScaledObject {name} in namespace {at.namespace}: create it, or name another"
+        return TriggerReading(error=error)
+
+    def forget(self, key: Hashable) -> None:
+        """Follow its object no longer."""
+        self._leave(key)
 
 
-def _absent(name: str, namespace: str, error: NotFound) -> str:
-    details = error.status.details
-    # An object that is not there is named; a resource that is not there names nothing.
-    if details is None or not details.name:
-        return "the cluster has no ScaledObjects (keda.sh/v1alpha1): install KEDA, or remove the trigger"
-    return f"there is no ScaledObject {name} in namespace {namespace}: create it, or name another"
-
-
-def reading_of(found: JsonObject, name: str, *, asleep: bool) -> TriggerReading:
+def reading_of(found: ScaledObject, name: str, *, asleep: bool) -> TriggerReading:
     """Return the reading of a ScaledObject."""
-    annotations = found["metadata"].get("annotations") or {}
-    if annotations.get(PAUSED) == "true" or PAUSED_REPLICAS in annotations:
-        if asleep:
-            return TriggerReading(0.0)
+    paused, active = found.shown
+    if paused and asleep:
+        return TriggerReading(0.0)
+    if paused:
         return TriggerReading(
             error=f"ScaledObject {name} is paused, so KEDA does not say whether it is active; remove"
             f" its annotation {PAUSED} or {PAUSED_REPLICAS}"
         )
-    conditions: list[dict[str, Any]] = (found.get("status") or {}).get("conditions") or []
-    status = next((c.get("status") for c in conditions if c.get("type") == "Active"), "Unknown")
-    if status in ("True", "False"):
-        return TriggerReading(float(status == "True"))
+    if active in ("True", "False"):
+        return TriggerReading(float(active == "True"))
     return TriggerReading(
         error=f"KEDA does not say whether ScaledObject {name} is active (its condition Active is"
-        f" {str(status)[:40]}); kubectl describe scaledobject {name} says why"
+        f" {active[:40]}); kubectl describe scaledobject {name} says why"
     )
 
 
 def make_reader(settings: ReaderSettings) -> KedaReader:
     """Make the reader."""
-    assert settings.client is not None
-    return KedaReader(settings.client)
+    assert settings.find is not None
+    return KedaReader(settings.find, settings.leave)

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
+    from kubeloop.objects.meta import ObjectName
 
     ReadSecret: TypeAlias = Callable[[str, str], Coroutine[Any, Any, Mapping[str, str]]]
+    FindObject: TypeAlias = Callable[
+        [Hashable, str, type[Any], ObjectName, Callable[[Any], None]], Coroutine[Any, Any, Any]
+    ]
 
 
 class SecretUnavailable(Exception):
@@ -76,6 +80,8 @@ class ReadContext:
     """The target has no pods, and should not have any."""
     last_arrival: float = -math.inf
     """When traffic last reached a resolver, as far as the leader knows, in seconds since 1970."""
+    changed: Callable[[], None] = lambda: None
+    """Has the trigger read again, soon."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +95,10 @@ class ReaderSettings:
     """Those of its type's variables that are set."""
     secret: ReadSecret | None = None
     """Reads a Secret by namespace and name. Raises SecretUnavailable."""
+    find: FindObject | None = None
+    """Finds an object by a watch, which tells a trigger, by its key, of changes. Raises KubeError."""
+    leave: Callable[[Hashable], None] = lambda _key: None
+    """Ends that."""
 
 
 class TriggerReader:

@@ -14,9 +14,11 @@ from elasti.operator.autoscalers.keda import pause_patch, resume_patch
 from kubeloop.client import NotFound
 from kubeloop.client.errors import Status
 
+# KEDA reads it with Go's ParseBool, and takes what that refuses for true.
+PAUSES = ("true", "True", "1", "3", "yes", "")
 ANNOTATIONS = st.dictionaries(
     st.sampled_from([PAUSED, PAUSED_REPLICAS, PAUSED_BY_US_ANNOTATION, "note"]),
-    st.sampled_from(["true", "false", "0", "3"]),
+    st.sampled_from([*PAUSES, "false", "False", "0"]),
 )
 
 
@@ -28,7 +30,7 @@ def applied(annotations: dict[str, str], patch: dict[str, str] | dict[str, None]
 @given(ANNOTATIONS)
 def test_a_pause_writes_two_annotations_and_never_the_replicas(annotations):
     patch = pause_patch(annotations)
-    if annotations.get(PAUSED) == "true":
+    if annotations.get(PAUSED) in PAUSES:
         assert patch is None
     else:
         assert patch == {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
@@ -48,12 +50,12 @@ def test_a_resume_takes_away_only_what_is_ours_and_the_replicas(annotations):
 @given(ANNOTATIONS)
 def test_a_resume_after_a_pause_changes_only_the_replicas(annotations):
     annotations.pop(PAUSED_BY_US_ANNOTATION, None)
-    if annotations.get(PAUSED) == "true":
+    if annotations.get(PAUSED) in PAUSES:
         return
     back = applied(applied(annotations, pause_patch(annotations)), {})
     back = applied(back, resume_patch(back))
     annotations.pop(PAUSED_REPLICAS, None)
-    annotations.pop(PAUSED, None)  # "false", or anything: KEDA works, as without it
+    annotations.pop(PAUSED, None)  # "false": KEDA works, as without it
     assert back == annotations
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import datetime as dt
 from collections.abc import Hashable
 
@@ -15,7 +14,7 @@ from elasti.api.triggers.destinations import ALLOWED, parse_networks
 from elasti.api.types import ScaleTrigger
 from elasti.operator.idleness.evaluator import Evaluator, Subject
 from elasti.triggers.pods import PodsReader
-from elasti.triggers.reader import ReadContext, TriggerReading
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReading
 from tests.web_server import web_server
 
 LOOPBACK = {ALLOWED: parse_networks("127.0.0.0/8")}
@@ -38,13 +37,21 @@ def trigger(prometheus: FakePrometheus, query: str = "q") -> ScaleTrigger:
     return ScaleTrigger("prometheus", prometheus.trigger(query)["metadata"])
 
 
-def subject(*triggers: ScaleTrigger, key: str = "web") -> Subject:
-    return Subject(key=key, triggers=triggers, cooldown=60.0)
+def evaluator_of(clock: StepClock) -> Evaluator:
+    settings = ReaderSettings(clock=clock, variables=LOOPBACK)
+    return Evaluator(settings=settings, stale_after=120.0)
+
+
+def subject(
+    *triggers: ScaleTrigger, key: str = "web", tenant: str = "", asleep: bool = False
+) -> Subject:
+    context = ReadContext(key=key, cooldown=60.0, namespace=tenant, asleep=asleep)
+    return Subject(triggers=triggers, context=context)
 
 
 async def test_quiet_grows_from_round_to_round(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             one = subject(trigger(prometheus))
             assert evaluator.evidence("web") == ()
             for _ in range(3):
@@ -55,12 +62,9 @@ async def test_quiet_grows_from_round_to_round(clock: StepClock):
 
 
 async def test_quiet_begins_again_when_the_target_wakes(clock: StepClock):
-    async with (
-        FakePrometheus().running() as prometheus,
-        Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator,
-    ):
+    async with FakePrometheus().running() as prometheus, evaluator_of(clock) as evaluator:
         awake = subject(trigger(prometheus))
-        asleep = dataclasses.replace(awake, asleep=True)
+        asleep = subject(trigger(prometheus), asleep=True)
         for one in (asleep, asleep, asleep, awake, awake):
             await evaluator.poll([one])
             clock.seconds += 30
@@ -79,7 +83,7 @@ async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
 
     async with (
         web_server(web.get("/api/v1/query", answer), host="localhost") as address,
-        Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator,
+        evaluator_of(clock) as evaluator,
     ):
         meta = {"query": "q", "threshold": "1", "serverAddress": address}
         for _ in range(2):
@@ -91,7 +95,7 @@ async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
 
 async def test_use_and_errors_break_the_quiet(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             one = subject(trigger(prometheus))
             await evaluator.poll([one])
             prometheus.value = 9.0
@@ -106,7 +110,7 @@ async def test_use_and_errors_break_the_quiet(clock: StepClock):
 
 async def test_a_changed_trigger_has_shown_nothing_yet(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             await evaluator.poll([subject(trigger(prometheus))])
             clock.seconds += 30
             await evaluator.poll([subject(trigger(prometheus, "other"))])
@@ -116,7 +120,7 @@ async def test_a_changed_trigger_has_shown_nothing_yet(clock: StepClock):
 
 async def test_subjects_with_the_same_query_share_it(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             subjects = [subject(trigger(prometheus), key=f"web-{n}") for n in range(50)]
             await evaluator.poll(subjects)
             assert len(prometheus.queries) == 2
@@ -137,7 +141,7 @@ class CountingPrometheus(FakePrometheus):
 
 async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
     async with CountingPrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             await evaluator.poll(
                 subject(trigger(prometheus, f"q{n}"), key=f"web-{n}") for n in range(1000)
             )
@@ -149,7 +153,7 @@ async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
 
 async def test_an_invalid_trigger_is_an_error_and_delays_no_other(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             await evaluator.poll([subject(ScaleTrigger("prometheus", {}), trigger(prometheus))])
             broken, good = evaluator.evidence("web")
             assert broken.last is not None
@@ -164,7 +168,7 @@ async def test_a_reader_that_fails_costs_its_own_trigger_only(
         raise RuntimeError("secret")
 
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             monkeypatch.setattr(PodsReader, "read", fail)
             pods = ScaleTrigger("pods", {"metric": "busy", "threshold": "1"})
             await evaluator.poll([subject(pods, key="bad"), subject(trigger(prometheus))])
@@ -192,13 +196,13 @@ async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
     monkeypatch.setattr(PodsReader, "read", answer)
     pods = ScaleTrigger("pods", {"metric": "busy", "threshold": "1"})
     subjects = [
-        Subject(key=f"{tenant}-{number}", triggers=(pods,), cooldown=60.0, tenant=tenant)
+        subject(pods, key=f"{tenant}-{number}", tenant=tenant)
         for tenant, count in (("slow", 200), ("well", 20))
         for number in range(count)
     ]
     reported: list[Hashable] = []
     loop = asyncio.get_running_loop()
-    async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+    async with evaluator_of(clock) as evaluator:
         began = loop.time()
         polling = asyncio.create_task(evaluator.poll(subjects, reported.append))
         await asyncio.sleep(1.0)
@@ -218,7 +222,7 @@ async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
 
 async def test_what_is_gone_is_forgotten(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
-        async with Evaluator(clock=clock, stale_after=120.0, variables=LOOPBACK) as evaluator:
+        async with evaluator_of(clock) as evaluator:
             await evaluator.poll([subject(trigger(prometheus))])
             evaluator.forget("web")
             assert evaluator.evidence("web") == ()

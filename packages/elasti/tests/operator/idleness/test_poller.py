@@ -23,7 +23,7 @@ from elasti.operator.leader import read_secret
 from elasti.operator.model.state import ServiceState, StateStore
 from elasti.operator.model.targets import ScaleTarget, ScaleView
 from elasti.operator.watch.directory import Directory
-from elasti.triggers.reader import SecretUnavailable
+from elasti.triggers.reader import ReaderSettings, SecretUnavailable
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
@@ -85,7 +85,8 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
     state = states.of(WEB, "u", "web")
     store.objects.append(es)
     loopback = {ALLOWED: parse_networks("127.0.0.0/8")}
-    async with Evaluator(clock=SystemClock(), stale_after=120.0, variables=loopback) as evaluator:
+    settings = ReaderSettings(clock=SystemClock(), variables=loopback)
+    async with Evaluator(settings=settings, stale_after=120.0) as evaluator:
         decisions = Decisions(
             directory=directory,
             states=states,

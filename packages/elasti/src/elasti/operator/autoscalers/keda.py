@@ -12,8 +12,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import FIELD_MANAGER, PAUSED, PAUSED_BY_US_ANNOTATION, PAUSED_REPLICAS
-from elasti.api.rbac import PolicyRule
+from elasti.api.names import (
+    FIELD_MANAGER,
+    PAUSED,
+    PAUSED_BY_US_ANNOTATION,
+    PAUSED_REPLICAS,
+    UNPAUSED,
+)
+from elasti.api.rbac import READ, PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
@@ -30,7 +36,7 @@ _TRIES = 3
 
 def pause_patch(annotations: Mapping[str, str]) -> dict[str, str] | None:
     """Return the annotations that pause an object; None if it is already paused, by us or not."""
-    if annotations.get(PAUSED) == "true":
+    if annotations.get(PAUSED) not in UNPAUSED:
         return None
     return {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
 
@@ -48,7 +54,9 @@ class Keda(Autoscaler):
     """Pauses and resumes ScaledObjects."""
 
     type = "keda"
-    rules = (PolicyRule("keda.sh", ("scaledobjects",), ("get", "patch"), "pause and resume"),)
+    rules = (
+        PolicyRule("keda.sh", ("scaledobjects",), (*READ, "patch"), "triggers; pause and resume"),
+    )
     pauses = True
     resume_failure = ("FailedToResumeKEDA", "the ScaledObject could not be resumed:")
     pause_timeout = 10.0

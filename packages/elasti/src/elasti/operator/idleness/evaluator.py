@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import structlog
 
@@ -30,13 +30,11 @@ from kubeloop.aio.fairness import FairQueue
 from kubeloop.aio.tasks import TimeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
     from elasti.operator.watch.directory import Directory
-    from elasti.triggers.reader import ReadSecret, ScrapeTarget, TriggerReader
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
+    from elasti.triggers.reader import TriggerReader
     from kubeloop.controller.reconcile import Request
 
 
@@ -48,19 +46,20 @@ _log = structlog.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers.
+    """One ElastiService whose triggers are to be read; its namespace is the tenant, which shares workers.
 
     `inherited`: when the previous leader first found each trigger quiet.
     """
 
-    key: Hashable
     triggers: Sequence[ScaleTrigger]
-    cooldown: float
-    tenant: str = ""
-    pods: Callable[[], Sequence[ScrapeTarget]] = tuple
-    asleep: bool = False
-    last_arrival: float = -math.inf
+    context: ReadContext
+    """The same for all of them, but for the key: that of a trigger has its place too."""
     inherited: Sequence[float | None] = ()
+
+    @property
+    def key(self) -> Hashable:
+        """What its evidence is kept under."""
+        return self.context.key
 
 
 @dataclasses.dataclass(slots=True)
@@ -83,24 +82,20 @@ class Evaluator:
     `former_at`: when the previous leader last read them, in seconds since 1970.
     """
 
-    clock: Clock
+    settings: ReaderSettings
     stale_after: float
-    variables: Mapping[str, Any] | None = None
-    secret: ReadSecret | None = None
-    client: Client | None = None
     former_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self._records: dict[Hashable, _EvidenceRecord] = {}
         self._readers: dict[str, TriggerReader] = {}
-        self._settings = ReaderSettings(
-            clock=self.clock, client=self.client, variables=self.variables or {}, secret=self.secret
-        )
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        for key in tuple(self._records):
+            self.forget(key)
         for reader in self._readers.values():
             await reader.close()
 
@@ -149,7 +144,7 @@ class Evaluator:
         found.sort(key=lambda job: job.record.evidence[job.trigger].read_at)
         jobs: FairQueue[_ReadJob] = FairQueue(per_group=_PER_TENANT)
         for job in found:
-            jobs.add(job.subject.tenant, job)
+            jobs.add(job.subject.context.namespace, job)
         return jobs
 
     async def _work(
@@ -195,9 +190,9 @@ class Evaluator:
             kind = type(error).__name__
             _log.error("trigger cannot be read", service=str(subject.key), index=index, error=kind)
             reading = TriggerReading(error=f"it could not be read ({kind})")
-        now = self.clock.now().timestamp()
+        now = self.settings.clock.now().timestamp()
         record.evidence[index] = record.evidence[index].after(
-            reading, now, stale_after=self.stale_after, asleep=subject.asleep
+            reading, now, stale_after=self.stale_after, asleep=subject.context.asleep
         )
 
     async def _reading(
@@ -207,15 +202,8 @@ class Evaluator:
         if isinstance(metadata, ValueError):
             return TriggerReading(error=str(metadata))
         if kind not in self._readers:
-            self._readers[kind] = open_reader(kind, self._settings)
-        context = ReadContext(
-            key=(subject.key, index),
-            cooldown=subject.cooldown,
-            namespace=subject.tenant,
-            pods=subject.pods,
-            asleep=subject.asleep,
-            last_arrival=subject.last_arrival,
-        )
+            self._readers[kind] = open_reader(kind, self.settings)
+        context = dataclasses.replace(subject.context, key=(subject.key, index))
         return await self._readers[kind].read(metadata, context)
 
 

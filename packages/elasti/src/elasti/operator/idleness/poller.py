@@ -23,7 +23,7 @@ from elasti.operator.idleness.evaluator import Evaluator, EvidenceKey, Subject, 
 from elasti.operator.model.facts import Verdict
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.watch.caches import BY_SERVICE
-from elasti.triggers.reader import ScrapeTarget
+from elasti.triggers.reader import ReadContext, ScrapeTarget
 from kubeloop.aio.backoff import jittered
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.controller.reconcile import Request
@@ -203,13 +203,16 @@ class Poller:
         request = Request(es.metadata.namespace, es.metadata.name)
         state = self.states.find(request)
         return Subject(
-            key=evidence_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
-            cooldown=es.spec.cooldown,
-            tenant=es.metadata.namespace,
-            pods=lambda: tuple(self._pods(es)),
-            asleep=state is not None and self._needs_no_pods(request, state),
-            last_arrival=state.requests.last_traffic if state is not None else -math.inf,
+            context=ReadContext(
+                key=evidence_key(request, es.metadata.uid, es.spec),
+                cooldown=es.spec.cooldown,
+                namespace=es.metadata.namespace,
+                pods=lambda: tuple(self._pods(es)),
+                asleep=state is not None and self._needs_no_pods(request, state),
+                last_arrival=state.requests.last_traffic if state is not None else -math.inf,
+                changed=lambda: self.read_soon(request),
+            ),
             inherited=_inherited(es),
         )
 
