@@ -59,6 +59,7 @@ class Reason(enum.StrEnum):
     SHARED_PODS = "SharedPods"
     NO_READINESS_PROBE = "NoReadinessProbe"
     HPA_SCALES_TO_ZERO = "HPAScalesToZero"
+    KEDA_SCALES_TO_ZERO = "KEDAScalesToZero"
     THRESHOLD_ZERO = "ThresholdZero"
     DEFINITION_OUTDATED = "DefinitionOutdated"
     KEEP_AWAKE_IGNORED = "KeepAwakeIgnored"

@@ -57,6 +57,18 @@ async def test_replicas_of_a_pause_go_with_the_wake_for_any_writer(rig: Rig):
             await eventually(gone)
 
 
+async def test_replicas_that_another_writer_keeps_are_left_to_him(
+    rig: Rig, prometheus: FakePrometheus
+):
+    async with keda_on(rig, **{PAUSED_REPLICAS: "2"}) as keda:
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator():
+            told = await rig.says("MaySleep", "keeps 2 replicas")
+            assert PAUSED_REPLICAS in told["message"]
+            assert await rig.replicas() == 1
+            assert await keda.annotations() == {PAUSED_REPLICAS: "2"}
+
+
 async def without_rights_to_keda(rig: Rig, directory: Path) -> None:
     """Let the rig's operators do everything but touch ScaledObjects."""
     account = await Account(rig, "without-keda").create()

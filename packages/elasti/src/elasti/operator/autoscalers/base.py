@@ -10,19 +10,26 @@ for the next leader. The annotation is written before the pause.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from elasti.api.types import AUTOSCALER_KINDS
+from elasti.operator.model.findings import Finding
 from elasti.operator.model.records import AutoscalerRef
+from kubeloop.client.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from elasti.api.conditions import Reason
     from elasti.api.rbac import PolicyRule
     from elasti.api.types import ElastiServiceSpec
-    from elasti.operator.model.findings import Finding
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
+
+_FRESH = 300.0
+_MAX_KNOWN = 10_000
 
 
 class AutoscalerConflict(NamedTuple):
@@ -34,13 +41,18 @@ class AutoscalerConflict(NamedTuple):
 
 
 class Autoscaler:
-    """One kind of autoscaler. By default it needs nothing and has nothing to warn of."""
+    """One kind of autoscaler. By default nothing has to be done for a sleep.
+
+    What it lets an awake target have is read now and then: there is no watch, and people may change it.
+    """
 
     type: ClassVar[str]
     """Its name in `AUTOSCALER_KINDS`."""
     rules: ClassVar[tuple[PolicyRule, ...]] = ()
     pauses: ClassVar[bool] = False
     """It must be paused before its target is parked, and resumed when the target is up."""
+    to_zero: ClassVar[tuple[Reason, str]]
+    """Reason and message, with the name to be filled in, of the warning about one that scales to zero itself."""
     resume_failure: ClassVar[tuple[str, str]] = (
         "FailedToResumeAutoscaler",
         "the autoscaler could not be resumed:",
@@ -49,6 +61,7 @@ class Autoscaler:
 
     def __init__(self, client: Client) -> None:
         self.objects = client.resource(AUTOSCALER_KINDS[self.type].resource)
+        self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
 
     async def pause(self, namespace: str, name: str) -> str:
         """Stop it, and wait until it has; returns why it goes on, or nothing. Raises KubeError."""
@@ -57,13 +70,27 @@ class Autoscaler:
     async def resume(self, namespace: str, name: str) -> None:
         """Let it work again if we stopped it; safe to repeat. Raises KubeError."""
 
-    async def warnings(self, namespace: str, name: str) -> list[Finding]:
-        """Return configuration warnings. Raises KubeError."""
-        return []
-
     async def minimum(self, namespace: str, name: str) -> int | None:
-        """Return the fewest replicas that it lets an awake target have, if known. Raises KubeError."""
-        return None
+        """Return the fewest replicas that it lets an awake target have, at most five minutes old.
+
+        None if it does not exist. Raises KubeError.
+        """
+        now, least = asyncio.get_running_loop().time(), None
+        known = self._known.get((namespace, name))
+        if known is None or now - known[0] >= _FRESH:
+            with contextlib.suppress(NotFound):
+                found = await self.objects.get(name, namespace=namespace)
+                least = self.least(found["spec"])
+            known = now, least
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[namespace, name] = known
+        return known[1]
+
+    @classmethod
+    def least(cls, spec: JsonObject) -> int:
+        """Return the fewest replicas that a spec lets an awake target have."""
+        raise NotImplementedError
 
     @classmethod
     def conflict(cls, obj: JsonObject, *, named: bool) -> AutoscalerConflict | None:
@@ -116,8 +143,11 @@ class Autoscalers:
         return await found.minimum(namespace, spec.autoscaler.name) or 0
 
     async def warnings(self, namespace: str, spec: ElastiServiceSpec) -> tuple[Finding, ...]:
-        """Return configuration warnings of the one that is named. Raises KubeError."""
+        """Warn of the one that is named if it scales to zero by itself. Raises KubeError."""
         found = self._named(spec)
         if spec.autoscaler is None or found is None:
             return ()
-        return tuple(await found.warnings(namespace, spec.autoscaler.name))
+        if await found.minimum(namespace, spec.autoscaler.name) != 0:
+            return ()
+        reason, message = found.to_zero
+        return (Finding(reason, message.format(spec.autoscaler.name), refuses=False),)

@@ -6,25 +6,18 @@ scale to zero itself (`minReplicas: 0`): then it goes on, and may undo what we d
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from elasti.api.conditions import Reason
 from elasti.api.rbac import PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler, AutoscalerConflict
-from elasti.operator.model.findings import Finding
-from kubeloop.client.errors import NotFound
 
 if TYPE_CHECKING:
-    from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
-
-_FRESH = 300.0
-_MAX_KNOWN = 10_000
 
 
 class Hpa(Autoscaler):
-    """Reads HPAs, each now and then: there is no watch on them, and people may change them."""
+    """Reads HPAs."""
 
     type = "hpa"
     rules = (
@@ -33,43 +26,15 @@ class Hpa(Autoscaler):
         ),
     )
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
+    to_zero = (
+        Reason.HPA_SCALES_TO_ZERO,
+        "HPA {} has minReplicas: 0, so it stays active while the target sleeps and may wake it or put it to sleep by itself; set minReplicas to 1",
+    )
 
-    async def warnings(self, namespace: str, name: str) -> list[Finding]:
-        """Warn of one that scales to zero by itself. Raises KubeError."""
-        if await self.minimum(namespace, name) != 0:
-            return []
-        return [
-            Finding(
-                Reason.HPA_SCALES_TO_ZERO,
-                f"HPA {name} has minReplicas: 0, so it stays active while the target sleeps and"
-                " may wake it or put it to sleep by itself; set minReplicas to 1",
-                refuses=False,
-            )
-        ]
-
-    async def minimum(self, namespace: str, name: str) -> int | None:
-        """Return an HPA's `minReplicas`, at most five minutes old; None if the HPA does not exist.
-
-        Raises KubeError.
-        """
-        now = asyncio.get_running_loop().time()
-        known = self._known.get((namespace, name))
-        if known is None or now - known[0] >= _FRESH:
-            known = now, await self._read(namespace, name)
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known[namespace, name] = known
-        return known[1]
-
-    async def _read(self, namespace: str, name: str) -> int | None:
-        try:
-            found = await self.objects.get(name, namespace=namespace)
-        except NotFound:
-            return None
-        minimum = found["spec"].get("minReplicas")
+    @classmethod
+    def least(cls, spec: JsonObject) -> int:
+        """Return `minReplicas`; 1 if unset, as in Kubernetes."""
+        minimum = spec.get("minReplicas")
         return 1 if minimum is None else int(minimum)
 
     @classmethod

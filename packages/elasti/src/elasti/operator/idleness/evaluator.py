@@ -53,7 +53,7 @@ class Subject:
 
     triggers: Sequence[ScaleTrigger]
     context: ReadContext
-    """The same for all of them, but for the key: that of a trigger has its place too."""
+    """The same for all of them, except the key: that of a trigger has its place too."""
     inherited: Sequence[float | None] = ()
 
     @property
