@@ -211,37 +211,19 @@ class ContainerInit:
         while True:
             number = signal.sigwait(WATCHED)
             if number == signal.SIGCHLD:
-                code = self._reap(program)
-                if code is not None:
-                    return code
+                ended = dict(linux.reap())
+                if program in ended:
+                    return ended[program]
             elif number == STOP:
                 _signal_group(program, signal.SIGTERM)
             else:
                 _signal_group(program, signal.SIGKILL)
-                for pid in list(linux.descendants(os.getpid())):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-
-    def _reap(self, program: int) -> int | None:
-        code = None
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                if pid == program:
-                    code = _exit_code(status)
-        return code
+                linux.signal_descendants()
 
 
 def _signal_group(leader: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
-
-
-def _exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
 
 
 def keep_only(*kept: int) -> None:

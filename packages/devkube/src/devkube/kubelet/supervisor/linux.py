@@ -94,6 +94,21 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(child)
 
 
+def reap() -> Iterator[tuple[int, int]]:
+    """Yield PID and exit code of every child that has ended: 128 and more means by a signal."""
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            code = os.waitstatus_to_exitcode(found[1])
+            yield found[0], code if code >= 0 else 128 - code
+
+
+def signal_descendants() -> None:
+    """Send SIGKILL to everything below this process."""
+    for pid in list(descendants(os.getpid())):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def kill_descendants() -> None:
     """Kill everything below this process and return when it is reaped.
 
@@ -101,9 +116,7 @@ def kill_descendants() -> None:
     round kills what the last one left.
     """
     while True:
-        for pid in list(descendants(os.getpid())):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_descendants()
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

@@ -107,18 +107,10 @@ class ContainerSupervisor:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakeup, _MESSAGE)
         names = {pid: name for name, pid in self._running.items()}
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                if pid in names:
-                    self._ended(names[pid], status)
-
-    def _ended(self, name: str, status: int) -> None:
-        del self._running[name]
-        code = os.waitstatus_to_exitcode(status)
-        self._say(f"exited {name} {code if code >= 0 else 128 - code}")
+        for pid, code in linux.reap():
+            if pid in names:
+                del self._running[names[pid]]
+                self._say(f"exited {names[pid]} {code}")
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionError):
