@@ -105,10 +105,10 @@ class SupervisorConnection:
 
     async def _writable(self) -> None:
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(self._control, _Once(ready))
+        ready = asyncio.Event()
+        loop.add_writer(self._control, ready.set)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_writer(self._control)
 
@@ -149,27 +149,22 @@ class SupervisorConnection:
             listener.ended(_KILLED)
 
 
-class _Once:
-    """A callback that resolves a future, however often it is called."""
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self._future = future
-
-    def __call__(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:
     """Wait for a child, cancelled or not: it is on its way."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
     pidfd = os.pidfd_open(process.pid)
-    loop.add_reader(pidfd, _Once(done))
     try:
-        await done
+        await _readable(pidfd)
     finally:
-        loop.remove_reader(pidfd)
         os.close(pidfd)
         process.wait()
 
@@ -290,17 +285,13 @@ async def _read_all(fd: int) -> bytes:
     Not as a transport: uvloop closes the descriptor of a pipe twice. What another thread opens between the two is closed
     with it, and connections that get the same descriptor then carry each other's bytes.
     """
-    loop = asyncio.get_running_loop()
     os.set_blocking(fd, False)
     received = b""
     try:
         while True:
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(fd, _Once(readable))
-            await readable
+            await _readable(fd)
             if not (piece := os.read(fd, _MESSAGE)):
                 return received
             received += piece
     finally:
-        loop.remove_reader(fd)
         os.close(fd)
