@@ -294,13 +294,14 @@ class DevCluster:
 
     def _serve_logs(self, kubelets: Sequence[Kubelet]) -> None:
         """Let the API server answer `pods/log` from the nodes of this process."""
-        core, logs = self.server.core, {kubelet.node_name: kubelet.logs for kubelet in kubelets}
+        core = self.server.core
+        workers = {kubelet.node_name: kubelet.worker for kubelet in kubelets}
 
         def find_pod(namespace: str, name: str) -> JsonObject | None:
             record = core.store.collection("/pods").get(f"{namespace}/{name}")
             return record.decode() if record is not None else None
 
-        answers = PodLogs(find_pod=find_pod, node=logs.get, clock=self._clock)
+        answers = PodLogs(find_pod=find_pod, node=workers.get, clock=self._clock)
         core.streams["pods", "log"] = answers.answer
 
     def _node_directory(self, stack: contextlib.AsyncExitStack) -> Path:

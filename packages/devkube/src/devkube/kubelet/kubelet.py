@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from devkube.addresses import AddressPool
-from devkube.kubelet.logs.reading import NodeLogs
 from devkube.kubelet.node import NodeAgent, machine_capacity
 from devkube.kubelet.pod_types import PODS, KubeletPod
 from devkube.kubelet.pods.plan import RestartPolicy
@@ -101,8 +100,6 @@ class Kubelet:
         )
         self._workers: dict[str, PodWorker] = {}
         self._ready = asyncio.Event()
-        self.logs = NodeLogs(self.worker)
-        """The output of this node's containers."""
 
     async def wait_ready(self) -> None:
         """Wait until the node is known and its pods have been seen."""

@@ -15,9 +15,9 @@ from tests.cluster_support import kubectls
 from tests.kubelet.builders import EPOCH
 from tests.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
+from devkube.apiserver.status import StatusError
 from devkube.kubelet.logs.files import LogFile
 from devkube.kubelet.logs.reading import (
-    LogError,
     LogOptions,
     PodLogs,
     choose_container,
@@ -142,7 +142,7 @@ def test_queries_are_read_and_mistakes_are_named():
         ({"sinceTime": "yesterday"}, "sinceTime"),
         ({"sinceTime": "2029-01-01T00:00:00Z", "sinceSeconds": "1"}, "at most one"),
     ):
-        with pytest.raises(LogError, match=name):
+        with pytest.raises(StatusError, match=name):
             read_log_options(bad, now=now)
 
 
@@ -155,9 +155,9 @@ def test_the_container_must_be_named_if_there_are_several():
         "a container name must be specified for pod web, choose one of: \\[a b\\]"
         " or one of the init containers: \\[i\\]"
     )
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(StatusError, match=message):
         choose_container(two, "")
-    with pytest.raises(LogError, match="container z is not valid for pod web"):
+    with pytest.raises(StatusError, match="container z is not valid for pod web"):
         choose_container(two, "z")
 
 
@@ -174,7 +174,7 @@ async def kubectl_logs(cluster: Cluster) -> AsyncIterator[Any]:
 
     logs = PodLogs(
         find_pod=find,
-        node=lambda name: cluster.kubelet.logs if name == cluster.kubelet.node_name else None,
+        node=lambda name: cluster.kubelet.worker if name == cluster.kubelet.node_name else None,
         clock=SystemClock(),
     )
     core.streams["pods", "log"] = logs.answer
