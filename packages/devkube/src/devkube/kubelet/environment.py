@@ -40,7 +40,7 @@ class DownwardContext:
 
 
 def read_field(facts: DownwardContext, path: str) -> str:
-    """Return the field as text. Raises ValueError for a path that is not readable."""
+    """Return the field as text. Raises ConfigurationError for a path that is not readable."""
     pod, meta = facts.pod, facts.pod.metadata
     subscript = _SUBSCRIPT.match(path)
     if subscript is not None:
@@ -61,7 +61,7 @@ def read_field(facts: DownwardContext, path: str) -> str:
     try:
         return known[path]
     except KeyError:
-        raise ValueError(f"unsupported fieldPath: {path}") from None
+        raise ConfigurationError(f"unsupported fieldPath: {path}") from None
 
 
 def _mapping(pod: KubeletPod, name: str) -> Mapping[str, str]:
@@ -131,10 +131,7 @@ def _all_keys(source: EnvFromSource, objects: PodReferences) -> Iterator[tuple[s
 
 def _value(source: EnvVarSource, facts: DownwardContext, objects: PodReferences) -> str | None:
     if source.field_ref is not None:
-        try:
-            return read_field(facts, source.field_ref.field_path)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
+        return read_field(facts, source.field_ref.field_path)
     for kind, ref in named_objects(source.config_map_key_ref, source.secret_key_ref):
         found = objects.content(kind, ref.name, optional=bool(ref.optional))
         return _key(ref, found, objects.describe(kind, ref.name))

@@ -15,8 +15,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from devkube.kubelet import environment
-from devkube.kubelet.environment import ConfigurationError, DownwardContext
+from devkube.kubelet.environment import ConfigurationError, DownwardContext, read_field
 from devkube.kubelet.pod_types import (
     DownwardVolume,
     KeyToPath,
@@ -117,17 +116,10 @@ def _downward(source: DownwardVolume, facts: DownwardContext, mode: int) -> dict
     files = {}
     for item in source.items:
         if item.field_ref is not None:
-            text = _field(facts, item.field_ref.field_path)
+            text = read_field(facts, item.field_ref.field_path)
             chosen = mode if item.mode is None else item.mode
             files[_safe(item.path)] = VolumeFile(text.encode(), chosen)
     return files
-
-
-def _field(facts: DownwardContext, path: str) -> str:
-    try:
-        return environment.read_field(facts, path)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
 
 
 def _safe(path: str) -> str:
