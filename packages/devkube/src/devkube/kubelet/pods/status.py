@@ -9,7 +9,6 @@ containers. A pod that had come to its end does not change.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 
 import msgspec
@@ -194,43 +193,25 @@ def _terminated(ended: ContainerExit) -> ContainerStateTerminated:
 # Phase
 
 
-@dataclasses.dataclass(slots=True)
-class _Count:
-    waiting: int = 0
-    running: int = 0
-    stopped: int = 0
-    succeeded: int = 0
-
-
 def _phase(pod: KubeletPod, state: PodState) -> str:
     if state.finished:
         return _final_phase(pod, state)
     init = [] if state.initialized else pod.spec.init_containers
     if any(not state.containers[container.name].succeeded for container in init):
         return "Pending"
-    count = _count(pod, state)
-    if count.waiting:
+    others = [run for run in _main_runs(pod, state) if run.stage is not ContainerStage.RUNNING]
+    if any(run.exit is None and run.last is None for run in others):
         return "Pending"
-    over = state.ending is not None and not count.running and pod.spec.restart_policy != "Always"
-    if over and count.stopped == count.succeeded:
+    is_over = state.ending is not None and len(others) == len(pod.spec.containers)
+    if not is_over or pod.spec.restart_policy == "Always":
+        return "Running"
+    if all(run.succeeded for run in others):
         return "Succeeded"
-    if over and pod.spec.restart_policy == "Never":
-        return "Failed"
-    return "Running"
+    return "Failed" if pod.spec.restart_policy == "Never" else "Running"
 
 
-def _count(pod: KubeletPod, state: PodState) -> _Count:
-    count = _Count()
-    for container in pod.spec.containers:
-        run = state.containers[container.name]
-        if run.stage is ContainerStage.RUNNING:
-            count.running += 1
-        elif run.exit is not None or run.last is not None:
-            count.stopped += 1
-            count.succeeded += run.succeeded
-        else:
-            count.waiting += 1
-    return count
+def _main_runs(pod: KubeletPod, state: PodState) -> list[ContainerRun]:
+    return [state.containers[container.name] for container in pod.spec.containers]
 
 
 def _final_phase(pod: KubeletPod, state: PodState) -> str:
@@ -238,8 +219,7 @@ def _final_phase(pod: KubeletPod, state: PodState) -> str:
         return pod.status.phase  # it had ended before this kubelet saw it
     if state.ending.why is StopReason.INIT_FAILED:
         return "Failed"
-    runs = [state.containers[container.name] for container in pod.spec.containers]
-    return "Succeeded" if all(run.succeeded for run in runs) else "Failed"
+    return "Succeeded" if all(run.succeeded for run in _main_runs(pod, state)) else "Failed"
 
 
 def restore_state(pod: KubeletPod, now: Moment) -> PodState:
