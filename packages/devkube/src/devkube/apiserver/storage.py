@@ -87,7 +87,7 @@ class EventLog:
         self._first = 0
         self._visible = 0
         self._octets = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._woken = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -116,10 +116,8 @@ class EventLog:
 
     def wake(self) -> None:
         """Let every waiting cursor read again."""
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._woken.set()
+        self._woken = asyncio.Event()
 
     def compact(self, version: int) -> None:
         """Forget every change; versions before `version` can no longer be asked for."""
@@ -145,12 +143,7 @@ class EventLog:
 
     async def changed(self) -> None:
         """Return when something was published, compacted or woken."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        await self._woken.wait()
 
     def _count_up_to(self, version: int) -> int:
         return bisect_right(self._changes, version, key=lambda change: change.record.version)
