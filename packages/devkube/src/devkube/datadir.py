@@ -74,10 +74,14 @@ def keep_ranges(directory: Path, name: str) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a private file in one step: a process killed meanwhile leaves no half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.new")
-    draft.touch(mode=0o600)
-    draft.write_bytes(content)
-    draft.rename(path)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

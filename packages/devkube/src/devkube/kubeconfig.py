@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from devkube.certificates import PemKeyPair
+from devkube.datadir import write_whole
 from kubeloop.objects.meta import JsonObject
 
 
@@ -64,15 +63,7 @@ def write(path: Path, access: ClusterAccess) -> bool:
     """
     path = path.resolve()
     document = merged(_read(path), access)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            yaml.safe_dump(document, file, sort_keys=False)
-        Path(draft).replace(path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    write_whole(path, yaml.safe_dump(document, sort_keys=False).encode())
     return bool(document["current-context"] == access.name)
 
 
