@@ -259,14 +259,9 @@ class TokenRequests:
     def _bound(self, call: Call, ref: ObjectRef | None) -> TokenBinding:
         if ref is None:
             return TokenBinding()
-        match ref.api_version, ref.kind:
-            case "v1", "Pod":
-                return self._to_pod(call, ref)
-            case _:
-                shown = f"{ref.api_version}, Kind={ref.kind}"
-                raise status.bad_request(f"cannot bind token to object of type {shown}")
-
-    def _to_pod(self, call: Call, ref: ObjectRef) -> TokenBinding:
+        if (ref.api_version, ref.kind) != ("v1", "Pod"):
+            shown = f"{ref.api_version}, Kind={ref.kind}"
+            raise status.bad_request(f"cannot bind token to object of type {shown}")
         pod = self._existing(PODS, f"{call.namespace}/{ref.name}", "pods", ref.name)
         spec = pod.get("spec") or {}
         if spec.get("serviceAccountName", "default") != call.name:

@@ -94,16 +94,12 @@ def _unprocessable(why: str) -> status.StatusError:
     return status.failure(422, "Invalid", text, details={"causes": [cause]})
 
 
-def strategic_patch(target: JsonObject, patch: JsonObject, kind: Type) -> JsonObject:
-    """Return the target with a patch applied."""
-    return _patch_map(target, patch, kind)
-
-
 def _bad(why: str) -> status.StatusError:
     return status.bad_request(f"invalid strategic merge patch: {why}")
 
 
-def _patch_map(target: JsonObject, patch: JsonObject, kind: Type) -> JsonObject:
+def strategic_patch(target: JsonObject, patch: JsonObject, kind: Type) -> JsonObject:
+    """Return the target with a patch applied."""
     match patch.get(_PATCH):
         case "replace":
             return {name: value for name, value in patch.items() if name != _PATCH}
@@ -144,7 +140,7 @@ def _retain(result: JsonObject, patch: JsonObject) -> None:
 
 def _patch_value(old: Any, new: Any, field: Field, patch: JsonObject, name: str) -> Any:
     if isinstance(new, dict):
-        return _patch_map(old if isinstance(old, dict) else {}, new, field.type)
+        return strategic_patch(old if isinstance(old, dict) else {}, new, field.type)
     if isinstance(new, list) and "merge" in field.strategies:
         return _merge_list(old if isinstance(old, list) else [], new, field, patch, name)
     if isinstance(new, list):
@@ -194,9 +190,9 @@ def _merge_item(result: list[Any], item: JsonObject, field: Field) -> None:
         for index in reversed(places):
             del result[index]
     elif places:
-        result[places[0]] = _patch_map(result[places[0]], item, element)
+        result[places[0]] = strategic_patch(result[places[0]], item, element)
     else:
-        result.append(_patch_map({}, item, element))
+        result.append(strategic_patch({}, item, element))
 
 
 def _apply_list_directives(result: JsonObject, patch: JsonObject, kind: Type) -> None:
