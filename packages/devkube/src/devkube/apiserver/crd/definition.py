@@ -15,7 +15,7 @@ from devkube.apiserver.schema.types import ANY, STRING, Field, Relation, Scalar,
 from devkube.apiserver.status import FieldError, invalid, required, unsupported
 from devkube.apiserver.tables import printers
 from devkube.apiserver.validation import names
-from devkube.apiserver.validation.strategy import KindRules
+from devkube.apiserver.validation.strategy import KindRules, fixed
 from kubeloop.objects.meta import JsonObject
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -230,22 +230,10 @@ def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.JSONPath", text, _SIMPLE)
 
 
-def definition_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Refuse another group, scope or set of identifying names."""
-    after, before = new.get("spec") or {}, old.get("spec") or {}
-    for name in ("group", "scope"):
-        if after.get(name) != before.get(name):
-            yield invalid(f"spec.{name}", after.get(name), "field is immutable")
-    for name in ("plural", "kind"):
-        value = (after.get("names") or {}).get(name)
-        if value != (before.get("names") or {}).get(name):
-            yield invalid(f"spec.names.{name}", value, "field is immutable")
-
-
 DEFINITION_RULES = KindRules(
     default=default_definition,
     validate=validate_definition,
-    validate_update=definition_update,
+    validate_update=fixed("spec.group", "spec.scope", "spec.names.plural", "spec.names.kind"),
     generation=True,
     blind_update=False,
 )

@@ -17,6 +17,7 @@ from devkube.apiserver.registry.resources import (
     ServedResource,
     ServedVersion,
     TableColumn,
+    keep,
     no_conversion,
 )
 from devkube.apiserver.schema.conform import Conformer, FieldDecodeError
@@ -63,10 +64,7 @@ class CustomStrategy:
     def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
         """Leave the status unchanged."""
         if "status" in served.subresources:
-            if "status" in old:
-                new["status"] = old["status"]
-            else:
-                new.pop("status", None)
+            keep(new, old, "status")
 
     def validate(self, obj: JsonObject, served: ServedVersion) -> list[FieldError]:
         """Return what is wrong with an object."""

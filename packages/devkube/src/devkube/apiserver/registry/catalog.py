@@ -20,7 +20,7 @@ from devkube.apiserver.registry.resources import (
 )
 from devkube.apiserver.schema.types import BuiltinTypes, read_table
 from devkube.apiserver.validation import names, pods, services, simple_kinds, workloads
-from devkube.apiserver.validation.strategy import BuiltinStrategy, KindRules
+from devkube.apiserver.validation.strategy import BuiltinStrategy, KindRules, fixed
 from kubeloop.objects.gvk import GroupVersion
 from kubeloop.objects.meta import JsonObject
 
@@ -64,7 +64,7 @@ _EVENT_FIELDS = _paths(
 _BINDING = KindRules(
     default=simple_kinds.default_binding,
     validate=simple_kinds.validate_binding,
-    validate_update=simple_kinds.binding_update,
+    validate_update=fixed("roleRef", why="cannot change roleRef"),
     name_rule=names.path_segment,
 )
 KIND_RULES: Mapping[str, KindRules] = {
@@ -89,13 +89,13 @@ KIND_RULES: Mapping[str, KindRules] = {
     "Deployment": KindRules(
         default=workloads.default_deployment,
         validate=workloads.validate_deployment,
-        validate_update=workloads.selector_is_fixed,
+        validate_update=fixed("spec.selector"),
         generation=True,
     ),
     "ReplicaSet": KindRules(
         default=workloads.default_replica_set,
         validate=workloads.validate_selected,
-        validate_update=workloads.selector_is_fixed,
+        validate_update=fixed("spec.selector"),
         generation=True,
         selectable=_paths("status.replicas"),
     ),
@@ -117,7 +117,7 @@ KIND_RULES: Mapping[str, KindRules] = {
     "EndpointSlice": KindRules(
         default=services.default_slice,
         validate=services.validate_slice,
-        validate_update=services.slice_update,
+        validate_update=fixed("addressType"),
         generation=True,
         check_required=False,
     ),

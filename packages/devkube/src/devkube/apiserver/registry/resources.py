@@ -138,6 +138,14 @@ def dig(obj: Any, path: Sequence[str], default: Any = None) -> Any:
     return default if obj is None else obj
 
 
+def keep(new: JsonObject, old: JsonObject, name: str) -> None:
+    """Let a field be as it is in another object, absent if it is absent there."""
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
 class ResourceRegistry:
     """Every resource that is served. `revision` changes with the set, for caches of discovery."""
 

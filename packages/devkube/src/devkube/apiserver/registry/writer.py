@@ -19,6 +19,7 @@ from devkube.apiserver.registry.admission import (
     AdmissionPlugin,
     AdmissionReview,
 )
+from devkube.apiserver.registry.resources import keep
 from devkube.apiserver.registry.serialization import check_target
 from devkube.apiserver.status import forbidden, invalid
 from devkube.apiserver.storage import Collection, ObjectStore, StoredObject
@@ -137,10 +138,7 @@ class ObjectWriter:
         self._check_version(call, new, old)
         merged = {**old, "metadata": {**old["metadata"]}}
         merged["metadata"]["managedFields"] = new["metadata"].get("managedFields")
-        if "status" in new:
-            merged["status"] = new["status"]
-        else:
-            merged.pop("status", None)
+        keep(merged, new, "status")
         self._consult(self.admission, call, AdmissionOperation.UPDATE, merged, old)
         self._refuse(call, merged, call.resource.strategy.validate(merged, call.served))
         if not owned:

@@ -158,9 +158,3 @@ def _endpoint(endpoint: JsonObject, family: str, field: str) -> Iterator[FieldEr
         if version is not None and not _is_address(address, version):
             where = f"{field}.addresses[{index}]"
             yield invalid(where, address, f"must be an {family} address")
-
-
-def slice_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Refuse another address family."""
-    if new.get("addressType") != old.get("addressType"):
-        yield invalid("addressType", new.get("addressType"), "field is immutable")

@@ -180,9 +180,3 @@ def validate_binding(obj: JsonObject) -> Iterator[FieldError]:
             yield unsupported(f"{field}.kind", subject.get("kind", ""), _SUBJECTS)
         elif subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
             yield required(f"{field}.namespace")
-
-
-def binding_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Refuse another role."""
-    if new.get("roleRef") != old.get("roleRef"):
-        yield invalid("roleRef", new.get("roleRef"), "cannot change roleRef")

@@ -8,10 +8,10 @@ from typing import Any
 
 from devkube.apiserver import status
 from devkube.apiserver.crd.validation import fill
-from devkube.apiserver.registry.resources import ServedVersion
+from devkube.apiserver.registry.resources import ServedVersion, dig, keep
 from devkube.apiserver.schema.conform import Conformer, required_fields
 from devkube.apiserver.schema.types import Type, TypeShape, walk
-from devkube.apiserver.status import FieldError
+from devkube.apiserver.status import FieldError, invalid
 from devkube.apiserver.validation import names
 from kubeloop.objects.meta import JsonObject
 
@@ -22,6 +22,20 @@ def _leave(*_objects: JsonObject) -> None:
 
 def _accept(*_objects: JsonObject) -> Iterable[FieldError]:
     return ()
+
+
+def fixed(
+    *fields: str, why: str = "field is immutable"
+) -> Callable[[JsonObject, JsonObject], Iterator[FieldError]]:
+    """Return the rule that refuses another value of these fields; their paths are dotted."""
+
+    def judge(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+        for field in fields:
+            value = dig(new, field.split("."))
+            if value != dig(old, field.split(".")):
+                yield invalid(field, value, why)
+
+    return judge
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +87,7 @@ class BuiltinStrategy:
     def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
         """Leave the status unchanged."""
         if "status" in served.subresources:
-            _keep(new, old, "status")
+            keep(new, old, "status")
         self._rules.prepare_update(new, old)
 
     def validate(self, obj: JsonObject, served: ServedVersion) -> list[FieldError]:
@@ -91,13 +105,6 @@ class BuiltinStrategy:
     ) -> list[FieldError]:
         """Return what is wrong with a change."""
         return list(self._rules.validate_update(new, old))
-
-
-def _keep(new: JsonObject, old: JsonObject, name: str) -> None:
-    if name in old:
-        new[name] = old[name]
-    else:
-        new.pop(name, None)
 
 
 def _generic(obj: JsonObject, kind: Type, *, required: bool) -> list[FieldError]:

@@ -10,7 +10,6 @@ from devkube.apiserver.validation import pods
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 
-_IMMUTABLE = "field is immutable"
 _STATEFUL_MUTABLE = (
     "replicas",
     "ordinals",
@@ -129,13 +128,6 @@ def _selector(spec: JsonObject) -> Iterator[FieldError]:
         yield invalid(
             "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
         )
-
-
-def selector_is_fixed(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Refuse another selector."""
-    after = (new.get("spec") or {}).get("selector")
-    if after != (old.get("spec") or {}).get("selector"):
-        yield invalid("spec.selector", after, _IMMUTABLE)
 
 
 def stateful_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
