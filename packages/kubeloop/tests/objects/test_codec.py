@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
-from kubeloop.objects.codec import Codec, codec_for
+from kubeloop.objects.codec import Codec, codec_for, without_depths
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.list_watch import DecodeError, ItemType, WatchEvent
 from kubeloop.objects.meta import DICT_ACCESS, STRUCT_ACCESS, PartialObjectMetadata, SlimMeta
@@ -296,3 +297,34 @@ def test_what_cannot_be_salvaged_is_an_error_as_ever(data: bytes) -> None:
     ):
         with pytest.raises(DecodeError):
             decode(text)
+
+
+@pytest.mark.parametrize("depth", [1200, 9990])
+def test_an_object_that_is_nested_deeply_makes_no_list_and_no_watch_unreadable(depth: int) -> None:
+    # As deep as a server takes it, where a definition keeps unknown fields.
+    deep = '{"a}":[' * (depth // 2) + "1" + "]}" * (depth // 2)
+    obj = '{"metadata":{"name":"x","resourceVersion":"5"},"spec":{"odd":' + deep + "}}"
+    codec = codec_for(PartialObjectMetadata)
+    envelope = (
+        '{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[%s,%s]}'
+    )
+    names = [
+        codec.decode(obj.encode()),
+        *codec.decode_items(f"[{obj},{obj}]".encode()),
+        *codec.decode_page((envelope % (obj, obj)).encode()).items,
+        *(
+            one.object
+            for one in codec.decode_events([b'{"type":"ADDED","object":%b}' % obj.encode()])
+        ),
+    ]
+    assert [one.metadata.name for one in names] == ["x"] * 6
+
+
+def test_what_is_cut_off_by_depth_is_null_whatever_strings_hold() -> None:
+    inner = '{"]\\\\":["{",[]]}'
+    text = "[" * 199 + f'{inner},"\\"[",[2]' + "]" * 199
+    cut = "[" * 199 + '{"]\\\\":null},"\\"[",[2]' + "]" * 199
+    assert without_depths(text.encode()) == cut.encode()
+    began = time.process_time()
+    without_depths(b'"' + b'\\"' * 500_000)
+    assert time.process_time() - began < 2

@@ -50,6 +50,9 @@ _EXCERPT = 120
 _CLOSING_BRACE = 0x7D
 
 
+# Deeper than any schema of Kubernetes. A server takes ten times what the decoder does.
+_DEEPEST = 200
+_NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[{]|([\]}])', re.DOTALL)
 _PLAIN_CHANGE = re.compile(rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":')
 
 
@@ -134,26 +137,26 @@ class _StructCodec(Codec[T]):
         self._salvage: Callable[[bytes, str], T] | None = getattr(kind, "salvaged", None)
 
     def decode(self, data: Buffer) -> T:
-        return _checked(self._one.decode, data) if self._salvage is None else self._rescued(data)
+        return _shallow(self._one.decode, data) if self._salvage is None else self._rescued(data)
 
     def encode(self, obj: T) -> bytes:
         return msgspec.json.encode(obj)
 
     def decode_items(self, data: Buffer, of: ItemType = NO_TYPE) -> list[T]:
         try:
-            return _checked(self._many.decode, data)
+            return _shallow(self._many.decode, data)
         except DecodeError:
             if self._salvage is None:
                 raise
-            return [self._rescued(raw) for raw in _checked(_decode_raws, data)]
+            return [self._rescued(raw) for raw in _shallow(_decode_raws, data)]
 
     def decode_page(self, body: Buffer) -> Page[T]:
         try:
-            envelope = _checked(self._list.decode, body)
+            envelope = _shallow(self._list.decode, body)
         except DecodeError:
             if self._salvage is None:
                 raise
-            raws = _checked(_decode_raw_list, body)
+            raws = _shallow(_decode_raw_list, body)
             return _page(raws, [self._rescued(raw) for raw in raws.items or ()])
         return _page(envelope, envelope.items or [])
 
@@ -162,12 +165,14 @@ class _StructCodec(Codec[T]):
         return WatchEvent(change.type, change.object)
 
     def _other_event(self, line: Line, error: Exception) -> WatchEvent[T]:
+        if isinstance(error, RecursionError):
+            return self.decode_events([without_depths(line)])[0]
         try:
             return super()._other_event(line, error)
         except DecodeError:
             if self._salvage is None:
                 raise
-            change = _checked(_decode_raw_change, line)
+            change = _shallow(_decode_raw_change, line)
             return WatchEvent(change.type, self._rescued(change.object))
 
     def _rescued(self, data: Buffer | msgspec.Raw) -> T:
@@ -177,9 +182,11 @@ class _StructCodec(Codec[T]):
             return self._one.decode(data)
         except msgspec.ValidationError as error:
             try:
-                return self._salvage(bytes(data), str(error))
+                return self._salvage(without_depths(data), str(error))
             except MALFORMED:
                 raise _undecodable(bytes(data), error) from error
+        except RecursionError:
+            return self._rescued(without_depths(data))
         except MALFORMED as error:
             raise _undecodable(bytes(data), error) from error
 
@@ -322,6 +329,34 @@ def _checked(decode: Callable[[Buffer], S], data: Buffer) -> S:
         return decode(data)
     except MALFORMED as error:
         raise _undecodable(data, error) from error
+
+
+def _shallow(decode: Callable[[Buffer], S], data: Buffer) -> S:
+    """Decode what a Struct does not name, however deep it is. Raises DecodeError."""
+    try:
+        return decode(data)
+    except RecursionError:
+        return _checked(decode, without_depths(data))
+    except MALFORMED as error:
+        raise _undecodable(data, error) from error
+
+
+def without_depths(data: Buffer | msgspec.Raw) -> bytes:
+    """Return JSON with null for what is nested more deeply than any schema.
+
+    A decoder descends also into what it skips, and one such object would make a whole list unreadable.
+    """
+    text, kept, depth, start = bytes(data), [], 0, 0
+    for token in _NESTING.finditer(text):
+        if token[1]:
+            depth -= 1
+            if depth == _DEEPEST:
+                start = token.end()
+        elif token[0] in b"[{":
+            if depth == _DEEPEST:
+                kept.append(text[start : token.start()] + b"null")
+            depth += 1
+    return b"".join((*kept, text[start:]))
 
 
 def _undecodable(data: Buffer, error: Exception) -> DecodeError:
