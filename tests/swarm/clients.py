@@ -46,11 +46,13 @@ class Clients:
         self._through: dict[str, Open] = {}
         self.processes = [Process(f"client-{node}", f"10.7.0.{node}", node) for node in (0, 1)]
 
-    def send(self, app: str) -> None:
-        """Send a request from one of the nodes."""
+    def send(self, app: str, *, slow: bool = False) -> None:
+        """Send a request from one of the nodes; `slow`: it takes the app longer than a cooldown."""
         node = self.loop.random.choice((0, 1))
         number = f"r{next(self._numbers)}"
-        if self.loop.random.random() < self.slow:
+        if slow:
+            number += f"-{self.loop.random.randint(24, 28)}"
+        elif self.loop.random.random() < self.slow:
             number += f"-{self.loop.random.randint(2, 9)}"
         self.processes[node].start(self._send(app, node, number), number)
 

@@ -46,6 +46,8 @@ class Features:
     polling: float
     cooldown: int
     both: bool
+    #: For how long there is no load at most: what a plot needs must come alone.
+    pause: float = 40.0
 
 
 def features(seed: int) -> Features:
@@ -59,19 +61,26 @@ def features(seed: int) -> Features:
         polling=chance.choice((3.0, 30.0)),
         cooldown=chance.choice((10, 10, 60)),
         both=chance.random() < 0.5,
+        pause=200.0 if has_plot(seed) else 40.0,
     )
 
 
 def draw(seed: int, seconds: float) -> list[Fault]:
     """Return the faults of a seed; a seed plays a few kinds often rather than all of them once.
 
-    Half of the seeds have a subject, whose kinds meet each other. Some wait for their moments.
+    Half of the seeds have a subject, whose kinds meet each other. Some wait for their moments. A quarter has a plot
+    instead.
     """
+    if has_plot(seed):
+        chance = random.Random(f"plot of {seed}")
+        plot = chance.choice(PLOTS)
+        begins = [chance.uniform(2.0, 8.0) + n * seconds / 3 for n in range(3)]
+        return [fault for at in begins for fault in _played(plot, chance, at)]
     chance = random.Random(f"faults of {seed}")
     if chance.random() < 0.5:
         kinds = chance.choice(SUBJECTS)
     else:
-        kinds = tuple(chance.sample(sorted(KINDS), chance.randint(1, 4)))
+        kinds = tuple(chance.sample(sorted(KINDS.keys() - _OF_PLOTS), chance.randint(1, 4)))
     waits, most = chance.choice((0.0, 0.5, 0.9)), chance.choice((0, 4, 8, 12))
     found = []
     for _ in range(chance.randint(0, most)):
@@ -88,6 +97,26 @@ def draw(seed: int, seconds: float) -> list[Fault]:
             )
         )
     return sorted(found, key=lambda fault: fault.at)
+
+
+def has_plot(seed: int) -> bool:
+    return random.Random(f"act 925 of {seed}").random() < 0.25
+
+
+def _played(plot: Plot, chance: random.Random, at: float) -> list[Fault]:
+    """Return the faults of a plot, which all happen or wait from the same time on."""
+    which = chance.randrange(1000)
+    return [
+        Fault(
+            round(at, 3),
+            kind,
+            which,
+            round(chance.random(), 3),
+            moment,
+            round(chance.uniform(*after), 4),
+        )
+        for kind, moment, after in plot
+    ]
 
 
 def _program(world: World, service: str, which: int) -> Process | None:
@@ -250,6 +279,10 @@ def _edit(world: World, fault: Fault) -> None:
     world.edit_elastiservice(world.app(fault.which), cooldownPeriod=5 + int(20 * fault.amount))
 
 
+def _slow_client(world: World, fault: Fault) -> None:
+    world.clients.send(world.app(fault.which), slow=True)
+
+
 def _ask(annotation: str) -> Callable[[World, Fault], None]:
     return lambda world, fault: world.annotate(world.app(fault.which), annotation)
 
@@ -283,11 +316,14 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "a person scales up": _scale_up,
     "a Service's port is renumbered": _renumber,
     "a port is claimed twice": _claim,
+    "a slow client comes": _slow_client,
 }
+# Only plots have them.
+_OF_PLOTS = {"a slow client comes"}
 
 # What makes a moment in which an order of events is worth trying.
 MOMENTS = (
-    "Engaging", "Parking", "Proxy", "Waking", "Releasing", "Serve",
+    "our slice comes", "an engage settle ends", "Proxy", "Waking", "a release settle ends", "Serve",
     "parked", "scaled up", "a resolver is quiet", "a pod is ready", "our slice goes",
     "deleted", "a program ends", "a fault",
 )  # fmt: skip
@@ -309,12 +345,47 @@ SUBJECTS: tuple[tuple[str, ...], ...] = (
     ("a pod is unready", "a pod crashes", "an app is rolled out"),
 )
 
+# What has to come in one order within seconds: kind, moment, and how long after it.
+Plot = tuple[tuple[str, str, tuple[float, float]], ...]
+PLOTS: tuple[Plot, ...] = (
+    (
+        ("a person asks for a wake-up", "", (0.0, 0.0)),
+        ("a person scales up", "our slice comes", (0.2, 5.0)),
+    ),
+    (
+        ("a person asks for a wake-up", "", (0.0, 0.0)),
+        ("a person scales up", "parked", (0.0, 0.06)),
+    ),
+    (
+        ("a person asks for a wake-up", "", (0.0, 0.0)),
+        ("a slow client comes", "an engage settle ends", (0.01, 0.09)),
+    ),
+    (
+        ("a slow client comes", "", (0.0, 0.0)),
+        ("a resolver is replaced", "our slice comes", (0.0, 2.0)),
+    ),
+    (
+        ("a slow client comes", "", (0.0, 0.0)),
+        ("a resolver is cut off", "our slice comes", (0.5, 4.9)),
+    ),
+    (
+        ("the leader crashes", "Proxy", (0.0, 2.0)),
+        ("a slow client comes", "Proxy", (2.0, 4.0)),
+        ("a person asks for sleep", "Proxy", (6.0, 10.0)),
+    ),
+    (
+        ("an ElastiService is created again", "Proxy", (0.5, 3.0)),
+        ("a slow client comes", "our slice goes", (0.02, 0.4)),
+        ("a slow client comes", "our slice goes", (0.2, 0.9)),
+    ),
+)
+
 # What delays no wake-up and no answer, as long as one operator is there and the client's resolver is.
 HINDERS_NOT = frozenset(
     {
         "an operator crashes", "the leader crashes", "an operator is replaced", "an operator is cut off",
         "a resolver crashes", "a resolver is replaced", "a resolver's watches are dead", "no resolver is left",
         "a person asks for sleep", "a person asks for a wake-up", "a person scales up",
-        "an app is rolled out", "a person edits a cooldown",
+        "an app is rolled out", "a person edits a cooldown", "a slow client comes",
     }
 )  # fmt: skip

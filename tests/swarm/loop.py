@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import dataclasses
 import heapq
+import math
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -39,6 +40,8 @@ class Process:
     deaf_from: float = 0.0
     #: By how many seconds its wall clock is wrong.
     clock_error: float = 0.0
+    #: When it was asked to end.
+    left_at: float = math.inf
 
     def __post_init__(self) -> None:
         self.context = contextvars.copy_context()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
-from collections.abc import Sequence
+import logging
+import sys
+from collections.abc import Iterator, Sequence
 
 from tests.history.check import check
 from tests.swarm.books import Books
@@ -31,6 +34,26 @@ class Outcome:
 
 def play(seed: int, faults: Sequence[Fault] | None = None, like: Features | None = None) -> Outcome:
     """Play a seed, with its own faults or with some of them."""
+    with _no_cleanup():
+        return _play(seed, faults, like)
+
+
+@contextlib.contextmanager
+def _no_cleanup() -> Iterator[None]:
+    """Collect nothing while a run goes on: a coroutine of a killed program does its cleanup when it is collected."""
+    told, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    gc.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.CRITICAL)
+        gc.enable()
+        gc.collect()
+        logging.disable(logging.NOTSET)
+        sys.unraisablehook = told
+
+
+def _play(seed: int, faults: Sequence[Fault] | None, like: Features | None) -> Outcome:
     like = like or features(seed)
     chosen = draw(seed, SECONDS) if faults is None else list(faults)
     books, worlds, errors = Books(), [], list[str]()
@@ -54,7 +77,6 @@ def play(seed: int, faults: Sequence[Fault] | None = None, like: Features | None
     problems = [f"{one.at:.2f} {one.rule}: {one.what}" for one in check(books.events)]
     problems += world.programs.crashes + world.problems + errors
     requests = sum('"event":"call"' in line for line in books.trace)
-    gc.collect()
     return Outcome(
         seed,
         tuple(chosen),

@@ -38,6 +38,7 @@ from tests.swarm.cluster import OPERATOR_SERVICE, RESOLVER_SERVICE, Cluster
 from tests.swarm.loop import Process, SwarmLoop
 
 ENGAGE_SETTLE = 5.0
+RELEASE_SETTLE = 2.0
 RESOLVER_LOSS_GRACE = 15.0
 OPERATOR_ADDRESS = "10.0.1.1"
 
@@ -173,7 +174,7 @@ class Programs:
             polling_interval=self.polling,
             workers=4,
             engage_settle=ENGAGE_SETTLE,
-            release_settle=2.0,
+            release_settle=RELEASE_SETTLE,
             resolver_loss_grace=RESOLVER_LOSS_GRACE,
             identity=process.name,
             health_port=0,
@@ -275,6 +276,7 @@ class Programs:
         self.books.say(self.loop.now, f"{process.name} is asked to end")
         self.moment("a program ends", "")
         self._forget(service, process, listed=False)
+        process.left_at = self.loop.now
         self._stops[process].set()
         for _ in range(900):
             if all(task.done() for task in process.tasks):

@@ -82,6 +82,8 @@ class Referee:
             self._blame("not_parked_over_a_writer", app, f"had been scaled by {other} at {at:.2f}")
         late = _LATE * self._slowest()
         for one in self._world.clients.through(app):
+            if one.process.left_at < self._world.slice_since(app):
+                continue  # "What remains" of docs/track-record.md: nobody knows of that resolver
             if one.accepted_at < now - late:
                 self._blame("not_parked_over_a_connection", app, f"is parked over {one.number}")
             else:
@@ -91,7 +93,9 @@ class Referee:
         return max((one.slowness for one in self._world.programs.running.values()), default=1.0)
 
     def _check_undone(self, app: str, one: Open, parked_at: float) -> None:
-        """A park that met a connection is undone at once."""
+        """A park that met a connection is undone at once; with `Recreate`, once the pods that end are gone."""
+        if app in self._cluster.recreates:
+            return
         if self._changed[app][0] == parked_at and one.is_open and not self._hindered:
             self._blame("undone_if_something_came", app, f"stays parked over {one.number}")
 

@@ -26,7 +26,7 @@ from tests.swarm.cluster import (
 )
 from tests.swarm.loop import Process, SwarmLoop
 from tests.swarm.network import Network
-from tests.swarm.programs import OPERATOR_ADDRESS, Programs
+from tests.swarm.programs import ENGAGE_SETTLE, OPERATOR_ADDRESS, RELEASE_SETTLE, Programs
 from tests.swarm.referee import Referee
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class World:
         self.programs.polling, self.programs.moment = features.polling, self.moment
         self._armed: list[tuple[str, Callable[[], None]]] = []
         self._states: dict[str, str] = {}
+        #: By name: since when each of our slices is there.
+        self._ours: dict[str, float] = {}
         self.cluster.on_scaled.append(self._scaled)
         self.server.admin.on_change.append(self._changed)
         self.referee = Referee(self)
@@ -117,16 +119,20 @@ class World:
         """Something happens, to an app or to none: faults wait for it, and clients may come with it."""
         if self.faults_over:
             return
-        happening = [call for wanted, call in self._armed if wanted == name]
-        self._armed = [one for one in self._armed if one[0] != name]
-        for call in happening:
-            call()
+        self._happen(name)
         draw = self.loop.random
         for each in [app] if app else self.apps:
             if draw.random() < self.features.bursts:
                 most = draw.choice((0.004, 0.3, 3.0, 8.0))
                 for _ in range(draw.randint(1, 3)):
                     self.later(draw.uniform(0.0, most), self._send, each)
+
+    def _happen(self, name: str) -> None:
+        """Let the faults come that wait for a moment."""
+        happening = [call for wanted, call in self._armed if wanted == name]
+        self._armed = [one for one in self._armed if one[0] != name]
+        for call in happening:
+            call()
 
     def _send(self, app: str) -> None:
         if not self.faults_over:
@@ -148,10 +154,21 @@ class World:
             if self._states.get(name) != state:
                 self._states[name] = state
                 self.moment(state, name)
-        elif gvr.resource == "endpointslices" and gone:
-            self.moment("our slice goes", "")
+        elif gvr.resource == "endpointslices":
+            self._slice_changed(name, gone)
         elif gvr.resource == "pods" and not gone and _is_ready(obj):
-            self.moment("a pod is ready", obj["metadata"]["labels"]["app"])
+            app = obj["metadata"]["labels"]["app"]
+            self.moment("a pod is ready", app)
+            self.later(RELEASE_SETTLE, self._happen, "a release settle ends")
+
+    def _slice_changed(self, name: str, gone: bool) -> None:
+        if gone:
+            self._ours.pop(name, None)
+            self.moment("our slice goes", "")
+        elif name not in self._ours and name in {slice_names(app)["IPv4"] for app in self.apps}:
+            self._ours[name] = self.loop.now
+            self._happen("our slice comes")
+            self.later(ENGAGE_SETTLE, self._happen, "an engage settle ends")
 
     def app(self, which: int) -> str:
         return self.apps[which % len(self.apps)]
@@ -160,7 +177,7 @@ class World:
         draw = self.loop.random
         while self.loop.now < until:
             # Idle for about as long as it takes to fall asleep, so that requests meet every step of it.
-            await asyncio.sleep(draw.uniform(0.0, 40.0))
+            await asyncio.sleep(draw.uniform(0.0, self.features.pause))
             for _ in range(draw.randint(1, 12)):
                 if self.loop.now < until:
                     self.clients.send(app)
@@ -180,6 +197,9 @@ class World:
 
     def our_slice(self, app: str) -> JsonObject | None:
         return self.server.admin.find(SLICES, slice_names(app)["IPv4"], namespace=SHOP)
+
+    def slice_since(self, app: str) -> float:
+        return self._ours.get(slice_names(app)["IPv4"], 0.0)
 
     def claim_port(self, app: str, other: str) -> None:
         """Write the ports of one into the status of another."""
@@ -230,8 +250,10 @@ class World:
         pods = [pod for pod in self.cluster.pods.values() if pod.app == app and pod.ready]
         state, replicas = status.get("state"), self.cluster.replicas(app)
         asleep = state == "Proxy" and replicas == 0 and listed == live
-        awake = state == "Serve" and bool(replicas) and ours is None and bool(pods)
-        if asleep or awake:
+        serves = state == "Serve" and bool(replicas) and bool(pods)
+        # Every cooldown that ends brings the resolver into rotation, for as long as the settle takes.
+        engages = listed == live and self.loop.now - self.slice_since(app) < ENGAGE_SETTLE + 1.0
+        if asleep or (serves and (ours is None or engages)):
             return []
         found = f"state {state}, {replicas} replicas, {len(pods)} ready, slice {ours and listed}"
         return [f"{app} is neither awake nor asleep: {found}, resolvers {live}"]
