@@ -181,7 +181,7 @@ def make(shared: SharedInformers) -> ControllerSpec:
 
 
 def _owners(shared: SharedInformers, item: ReplicaSet) -> list[Request]:
-    return owners_of(item, DEPLOYMENT, shared.deployments, lambda _owner: True)
+    return owners_of(item, DEPLOYMENT, shared.deployments)
 
 
 def _grandparents(shared: SharedInformers, pod: SlimPod) -> list[Request]:

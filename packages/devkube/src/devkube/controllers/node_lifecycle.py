@@ -6,7 +6,6 @@ the EndpointSlices. There are no taints, no evictions, and pods of a deleted nod
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 
 from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
@@ -19,13 +18,12 @@ from devkube.controllers.objects import (
     SlimNode,
     SlimPod,
 )
-from kubeloop.client.errors import NotFound
+from devkube.controllers.pod_control import patch_living
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.times import format_time, parse_time
 
 NAME = "nodelifecycle"
@@ -79,12 +77,8 @@ class NodeReconciler:
     async def _set_ready(
         self, resource: GroupVersionResource, obj: SlimNode | SlimPod, condition: JsonObject
     ) -> None:
-        meta = obj.metadata
-        status = {"conditions": [{"type": "Ready", **condition}]}
-        patch = StrategicMergePatch({"metadata": {"uid": meta.uid}, "status": status})
         part = self._shared.resource(resource).subresource("status")
-        with contextlib.suppress(NotFound):
-            await part.patch(meta.name, patch, namespace=meta.namespace or None)
+        await patch_living(part, obj, {"status": {"conditions": [{"type": "Ready", **condition}]}})
 
 
 def make(shared: SharedInformers, *, grace: float = GRACE_SECONDS) -> ControllerSpec:

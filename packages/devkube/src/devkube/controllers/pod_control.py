@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from devkube.controllers.context import SharedInformers
     from kubeloop.client.resource import Resource
+    from kubeloop.client.subresource import Subresource
     from kubeloop.controller.writes import ConsistencyGuard
     from kubeloop.informer.shared_informer import SharedInformer
     from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
@@ -178,7 +179,10 @@ async def report_status(
 
 
 def owners_of(
-    item: Any, kind: GroupVersionKind, owners: SharedInformer[Any], takes: Callable[[Any], bool]
+    item: Any,
+    kind: GroupVersionKind,
+    owners: SharedInformer[Any],
+    takes: Callable[[Any], bool] = lambda _owner: True,
 ) -> list[Request]:
     """Return the owner of that kind which controls an object; of one without, all that might adopt it."""
     meta = item.metadata
@@ -225,11 +229,20 @@ async def _still_exists(owners: Resource[JsonObject], owner: Any) -> bool:
 
 
 async def _patch_owners(resource: Resource[JsonObject], obj: Any, reference: JsonObject) -> None:
-    """Change an object's owner references by uid; an object that is gone needs none."""
+    """Change an object's owner references by uid."""
+    await patch_living(resource, obj, {"metadata": {"ownerReferences": [reference]}})
+
+
+async def patch_living(
+    resource: Resource[JsonObject] | Subresource[JsonObject], obj: Any, patch: JsonObject
+) -> None:
+    """Change an object if it is still the same one; one that is gone needs no change."""
     meta = obj.metadata
-    patch = {"metadata": {"uid": meta.uid, "ownerReferences": [reference]}}
+    document = {**patch, "metadata": {**patch.get("metadata", {}), "uid": meta.uid}}
     with contextlib.suppress(NotFound):
-        await resource.patch(meta.name, StrategicMergePatch(patch), namespace=meta.namespace)
+        await resource.patch(
+            meta.name, StrategicMergePatch(document), namespace=meta.namespace or None
+        )
 
 
 async def slow_start(count: int, make: Callable[[], Awaitable[object]]) -> KubeError | None:

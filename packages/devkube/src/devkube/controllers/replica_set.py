@@ -220,8 +220,6 @@ def make(shared: SharedInformers) -> ControllerSpec:
     part.controller.watch(shared.replica_sets)
     part.controller.watch(
         shared.pods,
-        mapping=map_func(
-            lambda pod: owners_of(pod, REPLICA_SET, shared.replica_sets, lambda _owner: True)
-        ),
+        mapping=map_func(lambda pod: owners_of(pod, REPLICA_SET, shared.replica_sets)),
     )
     return part

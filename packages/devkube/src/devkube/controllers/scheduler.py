@@ -8,18 +8,17 @@ node, or a few equal ones. Of several that fit, the one with the fewest pods is 
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
 from devkube.controllers.objects import NODES, PODS, SlimNode, SlimPod
+from devkube.controllers.pod_control import patch_living
 from kubeloop.client.errors import Conflict, NotFound
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer.handlers import Added, Notification, Updated
 from kubeloop.objects.gvk import GroupVersionKind
-from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import format_time
 
@@ -141,11 +140,8 @@ class Scheduler:
             "message": message,
             "lastTransitionTime": format_time(self._shared.clock.now()),
         }
-        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        with contextlib.suppress(NotFound):
-            await self._pods.subresource("status").patch(
-                pod.metadata.name, StrategicMergePatch(patch), namespace=pod.metadata.namespace
-            )
+        part = self._pods.subresource("status")
+        await patch_living(part, pod, {"status": {"conditions": [condition]}})
 
     def pending(self) -> Iterable[Request]:
         """Return all pods that wait for a node."""
