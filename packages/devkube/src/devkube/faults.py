@@ -15,21 +15,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import RequestCredentials, UserInfo
 from devkube.apiserver.core import NonResourcePaths, private
-from devkube.apiserver.faults import FaultInjector
+from devkube.apiserver.faults import FaultInjector, read_command
 from devkube.auth.gate import NODE_PREFIX
 from devkube.controllers.manager import ControllerManager
 from devkube.serviceproxy.proxy import PropagationDelay
 from kubeloop.objects.meta import JsonObject
 
 CONTROLLERS, NODES, PROXY = "/_dev/controllers", "/_dev/nodes", "/_dev/proxy"
-C = TypeVar("C", bound=msgspec.Struct)
 
 
 class ControllersCommand(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,7 +70,7 @@ class ClusterFaults:
             paths.serve(path, private(handle))
 
     def _set_controllers(self, body: bytes) -> JsonObject:
-        command = _read_command(body, ControllersCommand)
+        command = read_command(body, ControllersCommand)
         try:
             for name in command.pause:
                 self.controllers.pause(name)
@@ -87,7 +85,7 @@ class ClusterFaults:
         return {"controllers": states}
 
     def _set_nodes(self, body: bytes) -> JsonObject:
-        command = _read_command(body, NodesCommand)
+        command = read_command(body, NodesCommand)
         for name in (*command.partition, *command.heal):
             if name not in self.nodes:
                 known = ", ".join(self.nodes)
@@ -100,7 +98,7 @@ class ClusterFaults:
         return {"nodes": {n: "partitioned" if n in cut else "connected" for n in self.nodes}}
 
     def _set_proxy(self, body: bytes) -> JsonObject:
-        command = _read_command(body, ProxyCommand)
+        command = read_command(body, ProxyCommand)
         for field in ("delay", "jitter"):
             value = getattr(command, field)
             if value is not None and value < 0:
@@ -110,13 +108,6 @@ class ClusterFaults:
         if command.jitter is not None:
             self.propagation.jitter = command.jitter
         return {"delay": self.propagation.delay, "jitter": self.propagation.jitter}
-
-
-def _read_command(body: bytes, kind: type[C]) -> C:
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except msgspec.MsgspecError as error:
-        raise status.bad_request(f"the command cannot be read: {error}") from error
 
 
 class NodePartitions:

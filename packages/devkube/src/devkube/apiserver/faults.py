@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from kubeloop.objects.meta import JsonObject
 
 _REASONS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 FAULTS_PATH = "/_dev/faults"
+C = TypeVar("C", bound=msgspec.Struct)
 
 
 class InjectedFault(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -45,6 +47,14 @@ class FaultCommand(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     clear: bool = False
     drop_watches: bool = False
     compact: bool = False
+
+
+def read_command(body: bytes, kind: type[C]) -> C:
+    """Read the body of a request; an empty one commands nothing. 400 for anything else."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise status.bad_request(f"the command cannot be read: {error}") from error
 
 
 class FaultInjector:
@@ -94,26 +104,17 @@ class FaultInjector:
 
     def command(self, body: bytes) -> JsonObject:
         """Obey a command; returns what stands afterwards."""
-        if body:
-            try:
-                command = msgspec.json.decode(body, type=FaultCommand)
-            except msgspec.MsgspecError as error:
-                raise status.bad_request(f"not a fault command: {error}") from error
-            self._obey(command)
-        standing = [msgspec.to_builtins(fault) for fault in self._standing]
-        return {"standing": standing, "droppedWatches": self.dropped}
-
-    def _obey(self, command: FaultCommand) -> None:
-        actions: list[tuple[bool, Callable[[], None]]] = [
-            (command.clear, self.clear),
-            (command.drop_watches, self.drop_watches),
-            (command.compact, self.compact),
-        ]
-        for wanted, act in actions:
-            if wanted:
-                act()
+        command = read_command(body, FaultCommand)
+        if command.clear:
+            self.clear()
+        if command.drop_watches:
+            self.drop_watches()
+        if command.compact:
+            self.compact()
         if command.add is not None:
             self.add(command.add)
+        standing = [msgspec.to_builtins(fault) for fault in self._standing]
+        return {"standing": standing, "droppedWatches": self.dropped}
 
     async def inject(self, attributes: Attributes) -> None:
         """Return when the request may go on, or raise the fault that it meets."""
