@@ -13,6 +13,7 @@ from kubeloop.objects.core import (
     HttpGetAction,
     PodCondition,
     PodIP,
+    PodSpec,
     Probe,
     ReadinessGate,
 )
@@ -282,20 +283,16 @@ class KubeletPodStatus(msgspec.Struct, rename="camel", frozen=True, omit_default
         return next((item for item in self.conditions if item.type == kind), None)
 
 
-class KubeletPodSpec(msgspec.Struct, rename="camel", frozen=True):
+class KubeletPodSpec(PodSpec, rename="camel", frozen=True):
     """The spec of a pod."""
 
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    node_name: str = ""
     service_account_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
     readiness_gates: tuple[ReadinessGate, ...] = ()
-    host_network: bool = False
-    hostname: str = ""
-    subdomain: str = ""
 
 
 class KubeletPod(msgspec.Struct, rename="camel", frozen=True):

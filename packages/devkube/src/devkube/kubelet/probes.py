@@ -67,14 +67,12 @@ class ProbeLoop:
         if startup is not None and not await self._watch(ProbeKind.STARTUP, startup, started):
             return
         async with asyncio.TaskGroup() as group:
-            if self.container.readiness_probe is not None:
-                group.create_task(
-                    self._watch(ProbeKind.READINESS, self.container.readiness_probe, started)
-                )
-            if self.container.liveness_probe is not None:
-                group.create_task(
-                    self._watch(ProbeKind.LIVENESS, self.container.liveness_probe, started)
-                )
+            for kind, probe in (
+                (ProbeKind.READINESS, self.container.readiness_probe),
+                (ProbeKind.LIVENESS, self.container.liveness_probe),
+            ):
+                if probe is not None:
+                    group.create_task(self._watch(kind, probe, started))
 
     async def _watch(self, kind: ProbeKind, spec: Probe, started: float) -> bool:
         """Probe every period; returns the final verdict, False if the pod is deleted before."""

@@ -17,7 +17,6 @@ from devkube.kubelet.pod_types import ContainerSpec, ContainerStateWaiting, Kube
 from devkube.kubelet.pods.state import (
     ContainerRun,
     ContainerStage,
-    ContainerStopping,
     Moment,
     PodEnding,
     PodState,
@@ -185,9 +184,9 @@ class _Planner:
         run = self._run(container)
         if run.stage is not ContainerStage.RUNNING:
             return  # it is being started: stopped when that is known to have worked
-        if run.stopping is not None and run.stopping.deadline <= deadline:
+        if run.stopped_by is not None and run.stopped_by <= deadline:
             return
-        self._put(container, stopping=ContainerStopping(why, deadline))
+        self._put(container, stopped_by=deadline)
         self._actions.append(StopContainer(container.name, why, deadline))
 
     # Going on

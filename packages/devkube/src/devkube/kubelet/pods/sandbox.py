@@ -18,6 +18,7 @@ from devkube.kubelet.supervisor.spec import ProcessSpec
 from devkube.kubelet.volume_sources import ObjectCache, PodReferences, PodTokens
 from devkube.kubelet.volumes import PodVolumes, VolumeError
 from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.wait import rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,9 +111,7 @@ class PodSandbox:
                 self.events.warning("", "FailedMount", str(error))
             else:
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(delays.next_delay()):
-                    await self._changed.wait()
+            await rest(delays.next_delay(), self._changed)
 
     async def _wait_for_changes(self) -> None:
         with contextlib.suppress(TimeoutError):

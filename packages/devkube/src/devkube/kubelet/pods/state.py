@@ -72,14 +72,6 @@ class RestartBackoff:
     since: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ContainerStopping:
-    """A stop under way; `deadline` (loop time) is when patience ends."""
-
-    why: StopReason
-    deadline: float
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRun:
     """One container. `exit` is how the present run ended, `last` the one before."""
@@ -97,7 +89,8 @@ class ContainerRun:
     retry_at: float | None = None
     backoff: RestartBackoff = RestartBackoff()
     unhealthy: StopReason | None = None
-    stopping: ContainerStopping | None = None
+    stopped_by: float | None = None
+    """When the patience of a stop under way ends (loop time)."""
 
     @property
     def is_active(self) -> bool:
@@ -264,7 +257,7 @@ def _start_failed(run: ContainerRun, fact: StartFailed) -> ContainerRun:
         exit=ended,
         container_id=fact.container_id,
         waiting=ContainerStateWaiting("RunContainerError", fact.message),
-        stopping=None,
+        stopped_by=None,
     )
 
 
@@ -284,7 +277,7 @@ def _exited(run: ContainerRun, fact: Exited) -> ContainerRun:
         started=False,
         ready=False,
         unhealthy=None,
-        stopping=None,
+        stopped_by=None,
     )
 
 
