@@ -139,7 +139,7 @@ def dig(obj: Any, path: Sequence[str], default: Any = None) -> Any:
 
 
 def keep(new: JsonObject, old: JsonObject, name: str) -> None:
-    """Let a field be as it is in another object, absent if it is absent there."""
+    """Copy a field of another object; drop it if that one lacks it."""
     if name in old:
         new[name] = old[name]
     else:
