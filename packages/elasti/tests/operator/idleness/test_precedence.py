@@ -77,6 +77,11 @@ def test_asleep_asks_no_trigger_and_protects_traffic():
     assert sleeps_at(situation("Awake")) is None
 
 
+def test_without_triggers_it_sleeps_a_cooldown_after_its_last_dependent():
+    seen = situation(triggers=(), depended_on=True, dependents_asleep=NOW - 10)
+    assert sleeps_at(seen) == NOW + COOLDOWN - 10
+
+
 def test_the_end_of_an_awake_window_is_the_obstacles():
     found = decide(situation("Awake", schedule_until=NOW + 300))
     assert found.obstacle is not None

@@ -360,9 +360,9 @@ def sleeps_at(seen: Situation) -> float | None:
     """
     if seen.suspended or not seen.enabled or seen.schedule.keep == AWAKE or seen.needed_by:
         return None
-    last_use: float = max(getattr(seen, name) for name in _LAST_USES)
+    last_use: list[float] = [getattr(seen, name) for name in _LAST_USES]
     if _by_schedule(seen):
-        return max(last_use + seen.cooldown, seen.keep_awake_until)
+        return max(max(last_use) + seen.cooldown, seen.keep_awake_until)
     quiet = [
         trigger.quiet_since
         for trigger in seen.triggers
@@ -374,7 +374,7 @@ def sleeps_at(seen: Situation) -> float | None:
         or None in quiet
     ):
         return None
-    idle = max(last_use, *(since for since in quiet if since is not None)) + seen.cooldown
+    idle = max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
     return max(idle, seen.keep_awake_until)
 
 
