@@ -80,7 +80,7 @@ class Autoscaler:
         if known is None or now - known[0] >= _FRESH:
             with contextlib.suppress(NotFound):
                 found = await self.objects.get(name, namespace=namespace)
-                least = self.least(found["spec"])
+                least = self.least(found.get("spec") or {})
             known = now, least
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
