@@ -103,7 +103,9 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
     settled_all = calm and facts.partners_settled and _covers(facts.service, settled)
     return Observation(
         at_zero=facts.at_zero,
-        ready=(bool(facts.ready) or facts.leads_elsewhere) and not facts.drained,
+        # A slice may still list pods that the park stops as ready.
+        ready=(bool((facts.ready or frozenset()) - handover.stopping) or facts.leads_elsewhere)
+        and not facts.drained,
         ready_settled=not facts.drained
         and (facts.leads_elsewhere or handover.settled_ready(facts.now, settings.release_settle)),
         slice=bool(facts.slices),

@@ -99,6 +99,8 @@ class HandoverState:
             self.engaged_at = None
         if current is State.PARKING:
             self.ready_since = {}  # by then a pod that is ready may already be stopping
+        if current is State.RELEASING:
+            self.stopping = frozenset()  # what has been ready for the whole settle was not stopped
 
     def suspend(self, current: State | None) -> None:
         """There is nothing to hand over: it is nowhere, or traffic goes to the pods without us."""
