@@ -101,13 +101,15 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
     standing = [endpoint for endpoint in state.listing.listed if endpoint.place in ready]
     settled = [one for one in standing if state.listing.long_listed(one, facts.now, settle)]
     settled_all = calm and facts.partners_settled and _covers(facts.service, settled)
+    # A slice may still list pods that the park stops as ready.
+    serving = (facts.ready or frozenset()) - handover.stopping
+    long_ready = not facts.drained and (
+        facts.leads_elsewhere or handover.settled_ready(facts.now, settings.release_settle)
+    )
     return Observation(
         at_zero=facts.at_zero,
-        # A slice may still list pods that the park stops as ready.
-        ready=(bool((facts.ready or frozenset()) - handover.stopping) or facts.leads_elsewhere)
-        and not facts.drained,
-        ready_settled=not facts.drained
-        and (facts.leads_elsewhere or handover.settled_ready(facts.now, settings.release_settle)),
+        ready=long_ready or (not facts.drained and bool(serving)),
+        ready_settled=long_ready,
         slice=bool(facts.slices),
         engage_settled=state.settled_engaging(facts.now, settle) and settled_all,
         resolver=_covers(facts.service, standing if holding else facts.resolvers),
