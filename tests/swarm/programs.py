@@ -264,11 +264,12 @@ class Programs:
         self.loop.call_later(back_after, self._boot, *args, context=self.cluster.process.context)
 
     async def roll(self, process: Process) -> None:
-        """Replace a replica: another is ready, then it is asked to end."""
+        """Replace a replica: another is ready for the cluster, too, then it is asked to end."""
         service = OPERATOR_SERVICE if process.name.startswith("operator") else RESOLVER_SERVICE
         another = self.start(service)
         for _ in range(600):
-            if self.is_ready(another) or not process.alive:
+            listed = self.cluster.programs.get(service, ())
+            if any(one is another and ready for one, ready in listed) or not process.alive:
                 break
             await asyncio.sleep(0.1)
         if not process.alive or process not in self._stops:
