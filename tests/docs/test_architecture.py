@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-WAYS = ("event", "object", "connection")
+WAYS = ("event", "object", "wake-up", "connection")
 STEP = re.compile(r"^\d+\. `([^`]+\.py)` `([^`]+)`", re.MULTILINE)
 
 
