@@ -182,12 +182,17 @@ def test_what_is_woken_does_not_fall_asleep_while_it_starts(cluster: Cluster):
     asleep(cluster, "web")
     survey: Any = SimpleNamespace(elastiservices=True, watches=())
     silent: Any = None
-    cluster.call(UninstallTargets(cluster.client, survey, silent).ask_to_wake(300))
+    targets = UninstallTargets(cluster.client, survey, silent)
+    cluster.call(targets.ask_to_wake(300))
     found = cluster.get(ELASTISERVICES, "web", "default")
     assert found is not None
     asked = found["metadata"]["annotations"]
     kept = unix_seconds(asked[KEEP_AWAKE_ANNOTATION]) - unix_seconds(asked[WAKE_ANNOTATION])
     assert kept == pytest.approx(300, abs=1)
+    cluster.call(targets.let_go())
+    left = cluster.get(ELASTISERVICES, "web", "default")
+    assert left is not None
+    assert KEEP_AWAKE_ANNOTATION not in left["metadata"]["annotations"]
 
 
 def test_with_force_it_goes_on_all_the_same(cluster: Cluster):

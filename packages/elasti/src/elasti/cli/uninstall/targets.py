@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from elasti.api.names import ELASTISERVICES, FINALIZER, MANAGED_BY, PRIVATE_LABEL
+from elasti.api.names import (
+    ELASTISERVICES,
+    FINALIZER,
+    KEEP_AWAKE_ANNOTATION,
+    MANAGED_BY,
+    PRIVATE_LABEL,
+)
 from elasti.api.types import DozeStatus
 from elasti.api.wire import Ask
 from elasti.cli.install.inventory import is_held, key_of, list_elastiservices, name_some
@@ -53,6 +59,7 @@ class UninstallTargets:
         self._survey = survey
         self._progress = progress
         self._objects = client.resource(ELASTISERVICES)
+        self._kept_awake: set[str] = set()
 
     async def present(self) -> list[JsonObject]:
         """Return those that are there now."""
@@ -66,6 +73,7 @@ class UninstallTargets:
         asked = MergePatch(Ask.WAKE.patch(now, now + dt.timedelta(seconds=seconds)))
         for es in await self.present():
             if sleeps(es) and not is_going(es):
+                self._kept_awake.add(key_of(es))
                 await self._patch(es, asked)
 
     async def until_awake(self, seconds: float) -> list[JsonObject]:
@@ -115,6 +123,11 @@ class UninstallTargets:
 
     async def let_go(self) -> None:
         """Remove our finalizers and whatever belongs to ElastiServices; they stay otherwise."""
+        # The next installation puts them to sleep as before.
+        no_longer = MergePatch({"metadata": {"annotations": {KEEP_AWAKE_ANNOTATION: None}}})
+        for es in await self.present():
+            if key_of(es) in self._kept_awake:
+                await self._patch(es, no_longer)
         while held := list(filter(is_held, await self.present())):
             for es in held:
                 patch = remove_finalizers(es["metadata"]["finalizers"], [FINALIZER])
