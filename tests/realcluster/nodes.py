@@ -92,6 +92,7 @@ def install(rig: Rig, installation: Installation) -> None:
         "install",
         f"--image={choices.image}",
         "--default-trigger=network",
+        *(("--enrolment",) if choices.enrolment else ()),
         *(
             f"--env={program}:{name}={value}"
             for program, variables in choices.variables.items()

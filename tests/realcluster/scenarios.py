@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from elasti.api.defaults import ENGAGE_SETTLE
-from tests.e2e.scenarios import cycles, programs
+from tests.e2e.scenarios import cycles, fleet, programs
 from tests.e2e.table import Scenario
 from tests.realcluster import (
     databases,
@@ -67,7 +67,18 @@ ALONE = (
     ),
     played("leaders-node", losing.leaders_node),
     played("followers-node", losing.followers_node),
-    # A node is missed after 50 s: too long for a short run.
-    *([played("apps-node", losing.apps_node)] if current().length.name == "full" else []),
+    # A node is missed after 50 s, and thirty apps take as long to start: too long for a short run.
+    *(
+        [
+            played("apps-node", losing.apps_node),
+            played(
+                "fleet",
+                fleet.enrolled,
+                installation=dataclasses.replace(HASTY, enrolment=True),
+            ),
+        ]
+        if current().length.name == "full"
+        else []
+    ),
     played("uninstall", disturbing.uninstalled),
 )
