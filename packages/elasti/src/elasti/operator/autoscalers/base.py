@@ -43,7 +43,7 @@ class AutoscalerConflict(NamedTuple):
 class Autoscaler:
     """One kind of autoscaler. By default nothing has to be done for a sleep.
 
-    What it lets an awake target have is read now and then: there is no watch, and people may change it.
+    Its minimum is read again after five minutes: there is no watch of it, and people may change it.
     """
 
     type: ClassVar[str]
