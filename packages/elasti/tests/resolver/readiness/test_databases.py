@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import shutil
 import tempfile
 from pathlib import Path
@@ -133,7 +134,11 @@ async def postgresql(server: Server, binary: Path | None) -> AsyncIterator[int]:
 
 
 # A machine without a server has a played one.
-POSTGRESQL = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+# initdb refuses a user without a name.
+HAS_NAME = any(user.pw_uid == os.geteuid() for user in pwd.getpwall())
+POSTGRESQL = [
+    path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres") if HAS_NAME
+]
 REDIS = shutil.which("redis-server")
 
 
