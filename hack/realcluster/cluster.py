@@ -20,6 +20,7 @@ from hack.realcluster.programs import HERE
 from tests.controlplane.keeper import Keeper
 from tests.controlplane.rig import ControlPlane
 from tests.controlplane.rig import Options as ControlPlaneOptions
+from tests.history.audit import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,6 +152,7 @@ def controlplane_options() -> ControlPlaneOptions:
         node_grace=NODE_GRACE,
         # No kube-proxy is where the API server is: it goes to the endpoints of a Service itself.
         apiserver_flags=("--enable-aggregator-routing=true",),
+        audit_policy=POLICY,
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.controlplane.binaries import Binaries
 
 ADMIN = ("elasti:admin", MASTERS)
+AUDIT_LOG = "audit.log"
 # Each component's program, and the path that says whether it serves.
 PROGRAMS = {
     "etcd": ("etcd", "/readyz"),
@@ -47,6 +48,8 @@ class Options:
     apiserver_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
+    audit_policy: str = ""
+    """What the API server writes into `audit.log` beside its own log; by default nothing."""
     user_namespace: bool = False
     """Use the way of unprivileged users even where privileges make it unnecessary."""
 
@@ -260,11 +263,18 @@ class ControlPlane:
     def _components(self) -> dict[str, Component]:
         """The programs, in the order in which they start: each needs the ones before it."""
         options, keys = self.options, self._keys
+        audit: list[str] = []
+        if options.audit_policy:
+            policy = self.directory / "audit-policy.yaml"
+            policy.write_text(options.audit_policy)
+            audit = [f"--audit-policy-file={policy}", f"--audit-log-path={self.logs / AUDIT_LOG}"]
+            # In MiB: it is not to be cut while it is read.
+            audit += ["--audit-log-maxsize=10000"]
         manager = self._own_kubeconfig("controller-manager")
         scheduler = self._own_kubeconfig("scheduler")
         argv = {
             "etcd": [*flags.etcd(self.directory / "etcd"), *options.etcd_flags],
-            "apiserver": [*flags.apiserver(keys), *options.apiserver_flags],
+            "apiserver": [*flags.apiserver(keys), *audit, *options.apiserver_flags],
             "controller-manager": [
                 *flags.controller_manager(keys, manager, node_grace=options.node_grace),
                 *options.controller_manager_flags,

@@ -33,6 +33,8 @@ class Testbed:
     """The administrator's. Elasti itself never uses it."""
     kubeconfig: Path
     """The administrator's, for programs outside."""
+    audit: Path | None = None
+    """The API server's audit log (`tests.history.audit`), if it writes one."""
     most_connections: int
     """How many connections the way to one Service carries at once, by the machine's limits."""
 

@@ -29,7 +29,8 @@ from tests.e2e.probing import Probe, probing
 from tests.e2e.settings import Length
 from tests.e2e.testbed import PATIENCE
 from tests.e2e.workload import App
-from tests.history.events import Event
+from tests.history.audit import clock_offset, of_audit
+from tests.history.events import Event, Rotation, Scaled
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
 NODE_LAG = 1.5
@@ -238,10 +239,20 @@ class Trial:
                 [(p, records) for p, (_, records) in zip(self._probes, outcomes, strict=True)]
             ),
             *await asyncio.to_thread(histories.of_books, self._executed),
-            *histories.of_cluster(self.observer.events),
+            *await asyncio.to_thread(self._of_cluster),
             *histories.of_windows(self.windows),
         ]
         return settle(self.records, [said for said, _ in outcomes], executed, self.windows)
+
+    def _of_cluster(self) -> list[Event]:
+        """What the watches showed; scale and rotation by the API server's own record, if there is one."""
+        watched = list(histories.of_cluster(self.observer.events))
+        audit = self.environment.testbed.audit
+        if audit is None:
+            return watched
+        written = list(of_audit(audit, self.namespace, clock=clock_offset()))
+        assert written or not any(isinstance(one, Rotation) for one in watched), f"{audit} is empty"
+        return [one for one in watched if not isinstance(one, Scaled | Rotation)] + written
 
     async def abandon(self) -> None:
         """Wait for no answer any more; what has none is among the records as lost."""

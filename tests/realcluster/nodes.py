@@ -21,6 +21,7 @@ from hack.realcluster import lifecycle
 from hack.realcluster.images import APP, PROJECT, SERVERS
 from kubeloop.client import Client
 from kubeloop.objects.meta import JsonObject
+from tests.controlplane.rig import AUDIT_LOG
 from tests.e2e.bundle import Installation
 from tests.e2e.environment import Environment
 from tests.e2e.probing import Probe
@@ -48,6 +49,8 @@ class NodesTestbed(Testbed):
         self.rig = rig
         self.client = client
         self.kubeconfig = Path(rig.state.kubeconfig)
+        logs = rig.directory.glob(f"logs/*/{AUDIT_LOG}")
+        self.audit = max(logs, key=lambda path: path.stat().st_mtime)
         self.place = FIRST_NODE
 
     def inside(self, argv: Sequence[str]) -> Sequence[str]:

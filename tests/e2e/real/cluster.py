@@ -21,6 +21,7 @@ from tests.controlplane.component import Component
 from tests.controlplane.keeper import Keeper
 from tests.controlplane.rig import ControlPlane, Options
 from tests.e2e.real import delayline, proxies
+from tests.history.audit import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ OPTIONS = Options(
     node_grace=NODE_GRACE,
     controller_manager_flags=("--leader-elect=true",),
     scheduler_flags=("--leader-elect=true",),
+    audit_policy=POLICY,
 )
 
 

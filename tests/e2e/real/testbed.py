@@ -19,6 +19,7 @@ from pathlib import Path
 
 from kubeloop.client import Client
 from tests.controlplane.binaries import Binaries
+from tests.controlplane.rig import AUDIT_LOG
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.testbed import Testbed
@@ -36,6 +37,7 @@ class RealTestbed(Testbed):
         self.cluster = cluster
         self.client = client
         self.kubeconfig = cluster.rig.kubeconfig
+        self.audit = cluster.rig.logs / AUDIT_LOG
         self.name = f"control plane, {cluster.kind.value}"
 
     def inside(self, argv: Sequence[str]) -> Sequence[str]:
