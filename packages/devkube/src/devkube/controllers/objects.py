@@ -140,7 +140,7 @@ class NodeLease(msgspec.Struct, rename="camel", frozen=True, gc=False):
     spec: NodeLeaseSpec = NodeLeaseSpec()
 
 
-class ReplicaSetSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+class WorkloadSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """How many pods, of which template."""
 
     replicas: int = 1
@@ -149,22 +149,27 @@ class ReplicaSetSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=
     template: JsonObject = {}
 
 
-class ReplicaSetStatus(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+class WorkloadStatus(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """How many pods there are."""
 
+    observed_generation: int = 0
     replicas: int = 0
-    fully_labeled_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    observed_generation: int = 0
     conditions: tuple[WorkloadCondition, ...] | None = None
+
+
+class ReplicaSetStatus(WorkloadStatus, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """How many pods there are, and how many have the labels of the template."""
+
+    fully_labeled_replicas: int = 0
 
 
 class ReplicaSet(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A ReplicaSet."""
 
     metadata: ObjectMeta
-    spec: ReplicaSetSpec = ReplicaSetSpec()
+    spec: WorkloadSpec = WorkloadSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
@@ -182,29 +187,20 @@ class DeploymentStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
     rolling_update: RollingUpdate | None = None
 
 
-class DeploymentSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class DeploymentSpec(WorkloadSpec, rename="camel", frozen=True, gc=False):
     """The spec of a Deployment."""
 
-    replicas: int = 1
-    selector: JsonObject | None = None
-    template: JsonObject = {}
     strategy: DeploymentStrategy = DeploymentStrategy()
-    min_ready_seconds: int = 0
     revision_history_limit: int | None = None
     progress_deadline_seconds: int | None = None
     paused: bool = False
 
 
-class DeploymentStatus(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+class DeploymentStatus(WorkloadStatus, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """How far a Deployment is."""
 
-    observed_generation: int = 0
-    replicas: int = 0
     updated_replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
     unavailable_replicas: int = 0
-    conditions: tuple[WorkloadCondition, ...] | None = None
 
 
 class Deployment(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -228,33 +224,24 @@ class StatefulStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
     rolling_update: StatefulUpdate | None = None
 
 
-class StatefulSetSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class StatefulSetSpec(WorkloadSpec, rename="camel", frozen=True, gc=False):
     """The spec of a StatefulSet."""
 
-    replicas: int = 1
-    selector: JsonObject | None = None
-    template: JsonObject = {}
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
     update_strategy: StatefulStrategy = StatefulStrategy()
     revision_history_limit: int | None = 10
-    min_ready_seconds: int = 0
     volume_claim_templates: tuple[JsonObject, ...] | None = None
 
 
-class StatefulSetStatus(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+class StatefulSetStatus(WorkloadStatus, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """How far a StatefulSet is."""
 
-    observed_generation: int = 0
-    replicas: int = 0
-    ready_replicas: int = 0
     current_replicas: int = 0
     updated_replicas: int = 0
-    available_replicas: int = 0
     current_revision: str = ""
     update_revision: str = ""
     collision_count: int | None = None
-    conditions: tuple[WorkloadCondition, ...] | None = None
 
 
 class StatefulSet(msgspec.Struct, rename="camel", frozen=True, gc=False):

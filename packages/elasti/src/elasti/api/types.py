@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from elasti.api.conditions import TRIGGERS_HEALTHY, Reason, WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
+from elasti.api.descriptions import about
 from elasti.api.names import PAGE_CONFIG_MAP
 from elasti.api.states import SleepOutcome
 from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata, trigger_types
@@ -53,20 +54,20 @@ class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     api_version: Annotated[str, _named(rf"({DNS_SUBDOMAIN}/)?{DNS_LABEL}", 317, "Such as apps/v1.")]
     kind: Annotated[str, _named("[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?", 63, "Such as Deployment.")]
-    name: Annotated[ObjectName, Meta(description="The workload's name, in the same namespace.")]
+    name: Annotated[ObjectName, about("The workload's name, in the same namespace.")]
 
 
 class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """One source of evidence that the target is in use."""
 
-    type: Annotated[NonEmpty, Meta(description="The type of trigger.")]
+    type: Annotated[NonEmpty, about("The type of trigger.")]
     metadata: Annotated[
-        dict[str, Any], Meta(description="Settings of the trigger; the keys depend on its type.")
+        dict[str, Any], about("Settings of the trigger; the keys depend on its type.")
     ] = msgspec.field(default_factory=dict)
     role: Annotated[
         Role | None,
-        Meta(
-            description="Signal: lets the target sleep when quiet, wakes it when in use. Veto: only keeps"
+        about(
+            "Signal: lets the target sleep when quiet, wakes it when in use. Veto: only keeps"
             " the target awake. Default: depends on the type."
         ),
     ] = None
@@ -125,36 +126,25 @@ class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     type: Annotated[
         str,
-        Meta(
-            description="; ".join(f"{name}: {k.about}" for name, k in AUTOSCALER_KINDS.items())
-            + ".",
-            extra_json_schema={"enum": sorted(AUTOSCALER_KINDS)},
+        about(
+            "; ".join(f"{name}: {k.about}" for name, k in AUTOSCALER_KINDS.items()) + ".",
+            enum=sorted(AUTOSCALER_KINDS),
         ),
     ]
-    name: Annotated[ObjectName, Meta(description="The autoscaler's name, in the same namespace.")]
+    name: Annotated[ObjectName, about("The autoscaler's name, in the same namespace.")]
 
 
 class EnabledPeriod(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """When sleeping is allowed: from each time of the schedule, for the duration."""
 
     # The bounds are the API server's alone: it needs them to judge its rules' cost.
-    schedule: Annotated[
-        str,
-        Meta(description="A cron expression of five fields.", extra_json_schema={"maxLength": 128}),
-    ] = "0 0 * * *"
-    duration: Annotated[
-        str,
-        Meta(
-            description="How long each period lasts, such as 8h30m.",
-            extra_json_schema={"maxLength": 32},
-        ),
-    ] = "24h"
-    timezone: Annotated[
-        str,
-        Meta(
-            description="An IANA name such as Europe/Berlin.", extra_json_schema={"maxLength": 64}
-        ),
-    ] = "UTC"
+    schedule: Annotated[str, about("A cron expression of five fields.", maxLength=128)] = (
+        "0 0 * * *"
+    )
+    duration: Annotated[str, about("How long each period lasts, such as 8h30m.", maxLength=32)] = (
+        "24h"
+    )
+    timezone: Annotated[str, about("An IANA name such as Europe/Berlin.", maxLength=64)] = "UTC"
 
 
 class Schedule(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -163,44 +153,32 @@ class Schedule(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     # The constraints are the API server's alone: one entry that cannot be read must not make the object unreadable.
     name: Annotated[
         str,
-        Meta(
-            description="A name, which messages use.",
-            extra_json_schema={"minLength": 1, "maxLength": 63, "pattern": f"^{DNS_LABEL}$"},
-        ),
+        about("A name, which messages use.", minLength=1, maxLength=63, pattern=f"^{DNS_LABEL}$"),
     ]
     keep: Annotated[
         str,
-        Meta(
-            description="Awake: the target is awake. Asleep: triggers are ignored; traffic still wakes it, and"
+        about(
+            "Awake: the target is awake. Asleep: triggers are ignored; traffic still wakes it, and"
             " it sleeps again a cooldown later. Free: lifts every Awake and Asleep window.",
-            extra_json_schema={"enum": ["Awake", "Asleep", "Free"]},
+            enum=["Awake", "Asleep", "Free"],
         ),
     ]
     during: Annotated[
         str,
-        Meta(
-            description="A weekly window: days and times such as Mon-Fri 08:00-19:00, or a span such as"
+        about(
+            "A weekly window: days and times such as Mon-Fri 08:00-19:00, or a span such as"
             " Fri 21:00 - Mon 06:00. A window that passes midnight belongs to the day on which it starts.",
-            extra_json_schema={"maxLength": 64},
+            maxLength=64,
         ),
     ] = ""
     dates: Annotated[
-        str,
-        Meta(
-            description="Whole days instead, the last included: 2026-12-24/2027-01-01.",
-            extra_json_schema={"maxLength": 21},
-        ),
+        str, about("Whole days instead, the last included: 2026-12-24/2027-01-01.", maxLength=21)
     ] = ""
-    timezone: Annotated[
-        str,
-        Meta(
-            description="An IANA name such as Europe/Berlin.", extra_json_schema={"maxLength": 64}
-        ),
-    ] = "UTC"
+    timezone: Annotated[str, about("An IANA name such as Europe/Berlin.", maxLength=64)] = "UTC"
     warm_by: Annotated[
         bool,
-        Meta(
-            description="Wake the target early: by the p95 of its own cold starts, and by up to five more minutes"
+        about(
+            "Wake the target early: by the p95 of its own cold starts, and by up to five more minutes"
             " to spread the starts; ten minutes at most."
         ),
     ] = False
@@ -211,10 +189,11 @@ class DependencyRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     name: Annotated[
         str,
-        Meta(
-            description="The name of the ElastiService.",
-            # The API server's alone: a name that cannot exist is ignored with a warning.
-            extra_json_schema={"minLength": 1, "maxLength": 253, "pattern": f"^{DNS_SUBDOMAIN}$"},
+        about(
+            "The name of the ElastiService.",
+            minLength=1,
+            maxLength=253,
+            pattern=f"^{DNS_SUBDOMAIN}$",
         ),
     ]
 
@@ -226,17 +205,16 @@ class NamedMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     value: Annotated[
         str, Meta(max_length=4096, description="The value, or an expression that it must match.")
     ] = ""
-    type: Annotated[
-        Literal["Exact", "RegularExpression"], Meta(description="How the value is compared.")
-    ] = "Exact"
+    type: Annotated[Literal["Exact", "RegularExpression"], about("How the value is compared.")] = (
+        "Exact"
+    )
 
 
 class PathMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A path that must match; a prefix matches whole segments."""
 
     type: Annotated[
-        Literal["Exact", "PathPrefix", "RegularExpression"],
-        Meta(description="How the path is compared."),
+        Literal["Exact", "PathPrefix", "RegularExpression"], about("How the path is compared.")
     ] = "PathPrefix"
     value: Annotated[str, Meta(max_length=1024, description="The path, or an expression.")] = "/"
 
@@ -245,10 +223,9 @@ class LocalResponse(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The response that the resolver sends itself."""
 
     status: Annotated[
-        Literal[200, 204, 400, 401, 403, 404, 500, 502, 503, 504],
-        Meta(description="The HTTP status."),
+        Literal[200, 204, 400, 401, 403, 404, 500, 502, 503, 504], about("The HTTP status.")
     ] = 200
-    body: Annotated[str, Meta(description="The body, sent verbatim.")] = ""
+    body: Annotated[str, about("The body, sent verbatim.")] = ""
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
@@ -264,7 +241,7 @@ class ProbeResponse(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     query_params: Annotated[
         tuple[NamedMatch, ...], Meta(max_length=16, description="Query parameters that must match.")
     ] = ()
-    method: Annotated[Method | None, Meta(description="The method. Default: any.")] = None
+    method: Annotated[Method | None, about("The method. Default: any.")] = None
     response: LocalResponse = LocalResponse()
 
 
@@ -273,8 +250,8 @@ class PageConfigMap(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     name: Annotated[
         ObjectName,
-        Meta(
-            description="The ConfigMap's name. Any name other than elasti-page needs a Role that lets"
+        about(
+            "The ConfigMap's name. Any name other than elasti-page needs a Role that lets"
             " the resolver get it."
         ),
     ] = PAGE_CONFIG_MAP
@@ -305,8 +282,8 @@ class PageSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
 
     mode: Annotated[
         Literal["Off", "Auto"] | None,
-        Meta(
-            description="Auto: a browser's top-level navigation gets the page; every other request is"
+        about(
+            "Auto: a browser's top-level navigation gets the page; every other request is"
             " held. Default: the installation's setting, which is Off unless you change it."
         ),
     ] = None
@@ -322,10 +299,9 @@ class PageSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     title: Annotated[
         str, Meta(max_length=100, description="The title. Default: the Service's name.")
     ] = ""
-    status: Annotated[Literal[200, 202, 503], Meta(description="The page's HTTP status.")] = 503
+    status: Annotated[Literal[200, 202, 503], about("The page's HTTP status.")] = 503
     require_click: Annotated[
-        bool,
-        Meta(description="A navigation does not wake the target; the page has a button that does."),
+        bool, about("A navigation does not wake the target; the page has a button that does.")
     ] = False
     template: PageTemplate | None = None
 
@@ -363,8 +339,8 @@ class IgnoreSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
 
     presets: Annotated[
         tuple[IgnorePreset, ...] | None,
-        Meta(
-            description="Known programs. LoadBalancers, Probes and UptimeMonitors get 200; LinkPreviews,"
+        about(
+            "Known programs. LoadBalancers, Probes and UptimeMonitors get 200; LinkPreviews,"
             " Crawlers and Scrapers get 503 with Retry-After. Default: the installation's setting, which is"
             " LoadBalancers and Probes unless you change it. Empty: every request wakes."
         ),
@@ -394,15 +370,15 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     ] = 10_000
     probe: Annotated[
         Literal["Auto", "Ready", "TCP", "Protocol"],
-        Meta(
-            description="When a starting pod gets traffic. Auto: its own probes pass. Ready: it is Ready."
+        about(
+            "When a starting pod gets traffic. Auto: its own probes pass. Ready: it is Ready."
             " TCP: its port accepts. Protocol: PostgreSQL, MySQL or Redis reports that it serves."
         ),
     ] = "Auto"
     replicas: Annotated[
         Literal["Minimum", "Previous"],
-        Meta(
-            description="Minimum: wake with spec.minTargetReplicas. Previous: with the replicas from before"
+        about(
+            "Minimum: wake with spec.minTargetReplicas. Previous: with the replicas from before"
             " the sleep. A target with spec.autoscaler always wakes with the minimum."
         ),
     ] = "Minimum"
@@ -410,8 +386,8 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     ignore: IgnoreSpec = IgnoreSpec()
     tcp: Annotated[
         Literal["Connect", "FirstByte", "Protocol"],
-        Meta(
-            description="When a connection that does not speak HTTP wakes the target. Connect: with its"
+        about(
+            "When a connection that does not speak HTTP wakes the target. Connect: with its"
             " first byte, or after a second without one. FirstByte: with its first byte only. Protocol: with a"
             " well-formed first message of TLS, PostgreSQL or Redis; other bytes end the connection. A"
             " MySQL client waits for the server, so its port always behaves as Connect."
@@ -439,8 +415,8 @@ class DozeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     ] = "1m"
     memory: Annotated[
         Literal["Keep", "Usage"],
-        Meta(
-            description="Keep: memory requests stay. Usage: they shrink to what metrics-server says is in"
+        about(
+            "Keep: memory requests stay. Usage: they shrink to what metrics-server says is in"
             " use, with a tenth on top."
         ),
     ] = "Keep"
@@ -460,8 +436,8 @@ class SleepSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True,
 
     mode: Annotated[
         Literal["Zero", "Doze", "DozeThenZero"],
-        Meta(
-            description="Zero: no pods. Doze: the pods stay and serve, and their CPU requests shrink until"
+        about(
+            "Zero: no pods. Doze: the pods stay and serve, and their CPU requests shrink until"
             " the target is used again. DozeThenZero: Doze first, Zero after doze.zeroAfter. Doze must be"
             " enabled in the installation."
         ),
@@ -469,8 +445,8 @@ class SleepSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True,
     doze: DozeSpec = DozeSpec()
     drain: Annotated[
         Literal["None", "Selector"],
-        Meta(
-            description="Selector: take pods out of the Service's rotation before they get SIGTERM, with a"
+        about(
+            "Selector: take pods out of the Service's rotation before they get SIGTERM, with a"
             " selector key that no pod has. None: Kubernetes does both at about the same time."
         ),
     ] = "None"
@@ -480,7 +456,7 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     """The desired behavior."""
 
     scale_target_ref: ScaleTargetRef
-    service: Annotated[ServiceName, Meta(description="The Service whose traffic wakes the target.")]
+    service: Annotated[ServiceName, about("The Service whose traffic wakes the target.")]
     min_target_replicas: Annotated[
         int, Meta(ge=1, le=2_147_483_647, description="How many replicas a wake-up asks for.")
     ] = 1
@@ -494,8 +470,8 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     ] = COOLDOWN
     given_triggers: Annotated[
         tuple[ScaleTrigger, ...] | None,
-        Meta(
-            description="How use is measured. The target sleeps when all triggers are quiet and one of them"
+        about(
+            "How use is measured. The target sleeps when all triggers are quiet and one of them"
             " is a Signal; any Signal wakes it. Left out at creation: the installation's default. Empty:"
             " it never sleeps by itself."
         ),
@@ -504,25 +480,25 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     enabled_period: EnabledPeriod | None = None
     schedules: Annotated[
         tuple[Schedule, ...],
-        Meta(
-            description="Windows that keep the target awake or asleep. Free comes before Awake, Awake before Asleep.",
-            extra_json_schema={"maxItems": 32},
+        about(
+            "Windows that keep the target awake or asleep. Free comes before Awake, Awake before Asleep.",
+            maxItems=32,
         ),
     ] = ()
     depends_on: Annotated[
         tuple[DependencyRef, ...],
-        Meta(
-            description="ElastiServices that must serve before this one starts. A wake-up wakes all of them, and waits"
+        about(
+            "ElastiServices that must serve before this one starts. A wake-up wakes all of them, and waits"
             " for them for 30 s at most. They do not sleep while this one is awake.",
-            extra_json_schema={"maxItems": MAX_DEPENDENCIES},
+            maxItems=MAX_DEPENDENCIES,
         ),
     ] = ()
     targets: Annotated[
         tuple[ScaleTargetRef, ...],
-        Meta(
-            description="Workloads without a Service, such as workers: they are scaled to zero after this target"
+        about(
+            "Workloads without a Service, such as workers: they are scaled to zero after this target"
             " and restored to their previous replicas after it wakes.",
-            extra_json_schema={"maxItems": MAX_WORKERS},
+            maxItems=MAX_WORKERS,
         ),
     ] = ()
     probe_response: Annotated[
@@ -533,21 +509,21 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     sleep: SleepSpec = SleepSpec()
     deletion_policy: Annotated[
         Literal["ScaleUp", "Leave"],
-        Meta(
-            description="When this object is deleted: wake the target first, or leave its replicas unchanged."
+        about(
+            "When this object is deleted: wake the target first, or leave its replicas unchanged."
         ),
     ] = "ScaleUp"
     suspend: Annotated[
         bool,
-        Meta(
-            description="Wake the target once, take the resolver out of its traffic, and leave both alone"
+        about(
+            "Wake the target once, take the resolver out of its traffic, and leave both alone"
             " until this is false."
         ),
     ] = False
     policy: Annotated[
         Literal["Enforce", "Observe"],
-        Meta(
-            description="Enforce: the target sleeps and wakes. Observe: make the same decisions, record them"
+        about(
+            "Enforce: the target sleeps and wakes. Observe: make the same decisions, record them"
             " in status.observed, change nothing else. Observe needs suspend: true, so that a version without"
             " this field leaves the target alone."
         ),
@@ -583,16 +559,12 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
 class StatusCondition(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A Kubernetes condition."""
 
-    type: Annotated[NonEmpty, Meta(description="The condition's type.")]
-    status: Annotated[
-        Literal["True", "False", "Unknown"], Meta(description="True, False or Unknown.")
-    ]
-    reason: Annotated[NonEmpty, Meta(description="The reason, in one word.")]
-    message: Annotated[str, Meta(description="The reason as a sentence, with a remedy.")] = ""
-    last_transition_time: Annotated[str, Meta(description="When the status last changed.")] = ""
-    observed_generation: Annotated[
-        int, Meta(description="The generation that this was computed from.")
-    ] = 0
+    type: Annotated[NonEmpty, about("The condition's type.")]
+    status: Annotated[Literal["True", "False", "Unknown"], about("True, False or Unknown.")]
+    reason: Annotated[NonEmpty, about("The reason, in one word.")]
+    message: Annotated[str, about("The reason as a sentence, with a remedy.")] = ""
+    last_transition_time: Annotated[str, about("When the status last changed.")] = ""
+    observed_generation: Annotated[int, about("The generation that this was computed from.")] = 0
 
 
 class ResolverPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -602,7 +574,7 @@ class ResolverPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
     resolver_port: Annotated[
         int, Meta(ge=1, le=65535, description="The port on which resolvers listen for it.")
     ]
-    name: Annotated[str, Meta(description="The name of the Service's port.")] = ""
+    name: Annotated[str, about("The name of the Service's port.")] = ""
 
 
 class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -611,16 +583,13 @@ class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     The live value is in `elasti describe`.
     """
 
-    type: Annotated[str, Meta(description="The trigger's type.")]
-    threshold: Annotated[str, Meta(description="The trigger is quiet below this value.")] = ""
+    type: Annotated[str, about("The trigger's type.")]
+    threshold: Annotated[str, about("The trigger is quiet below this value.")] = ""
     quiet_since: Annotated[
-        str | None,
-        Meta(description="When it became quiet; set after a minute of quiet, otherwise empty."),
+        str | None, about("When it became quiet; set after a minute of quiet, otherwise empty.")
     ] = None
-    last_error: Annotated[
-        str, Meta(description="Why the last reading failed; empty if it succeeded.")
-    ] = ""
-    role: Annotated[str, Meta(description="Signal or Veto.")] = ""
+    last_error: Annotated[str, about("Why the last reading failed; empty if it succeeded.")] = ""
+    role: Annotated[str, about("Signal or Veto.")] = ""
 
 
 _TOOK = "How long the first client waited, in seconds; without a client, until traffic went to the pods."
@@ -629,43 +598,43 @@ _TOOK = "How long the first client waited, in seconds; without a client, until t
 class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """The last wake-up: when, why, for which client, and how long it took."""
 
-    time: Annotated[str, Meta(description="When it began.")]
+    time: Annotated[str, about("When it began.")]
     # Not the enum: programs of different versions read it.
-    cause: Annotated[str, Meta(description=f"The cause: {', '.join(WakeCause)}.")]
+    cause: Annotated[str, about(f"The cause: {', '.join(WakeCause)}.")]
     client: Annotated[
-        str, Meta(description="The client of the request, or the field manager that scaled it up.")
+        str, about("The client of the request, or the field manager that scaled it up.")
     ] = ""
-    seconds: Annotated[float | None, Meta(description=_TOOK)] = None
+    seconds: Annotated[float | None, about(_TOOK)] = None
     wake_id: Annotated[
-        str, Meta(description="The request's wake_id in the logs of resolver and operator.")
+        str, about("The request's wake_id in the logs of resolver and operator.")
     ] = ""
 
 
 class SleepRequestStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The outcome of the last request to sleep."""
 
-    request: Annotated[str, Meta(description="The value of the annotation sleep-requested-at.")]
-    outcome: Annotated[SleepOutcome, Meta(description="Whether the target fell asleep.")]
-    reason: Annotated[str, Meta(description="Why it was refused, in one word.")] = ""
-    message: Annotated[str, Meta(description="Why it was refused, in a sentence.")] = ""
+    request: Annotated[str, about("The value of the annotation sleep-requested-at.")]
+    outcome: Annotated[SleepOutcome, about("Whether the target fell asleep.")]
+    reason: Annotated[str, about("Why it was refused, in one word.")] = ""
+    message: Annotated[str, about("Why it was refused, in a sentence.")] = ""
 
 
 class UsageStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """How long the target has slept, and how often it was woken, since counting began."""
 
-    since: Annotated[str, Meta(description="When counting began.")]
+    since: Annotated[str, about("When counting began.")]
     asleep_seconds: Annotated[
-        int, Meta(description="Seconds asleep, without the current sleep (asleepSince).")
+        int, about("Seconds asleep, without the current sleep (asleepSince).")
     ] = 0
-    wakes: Annotated[int, Meta(description="How often it was woken.")] = 0
+    wakes: Annotated[int, about("How often it was woken.")] = 0
     cpu_millicore_seconds: Annotated[
-        int, Meta(description="CPU released, without the current sleep (releasedSince).")
+        int, about("CPU released, without the current sleep (releasedSince).")
     ] = 0
     memory_byte_seconds: Annotated[
-        int, Meta(description="Memory released, without the current sleep (releasedSince).")
+        int, about("Memory released, without the current sleep (releasedSince).")
     ] = 0
     dozing_seconds: Annotated[
-        int, Meta(description="Seconds in which it dozed, without the current doze (doze.since).")
+        int, about("Seconds in which it dozed, without the current doze (doze.since).")
     ] = 0
 
 
@@ -675,29 +644,29 @@ class CapacityStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     Absent if its pods have no requests.
     """
 
-    cpu_millicores: Annotated[int, Meta(description="CPU, in thousandths of a core.")] = 0
-    memory_bytes: Annotated[int, Meta(description="Memory, in bytes.")] = 0
+    cpu_millicores: Annotated[int, about("CPU, in thousandths of a core.")] = 0
+    memory_bytes: Annotated[int, about("Memory, in bytes.")] = 0
 
 
 class SleepRecord(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """One past sleep, or doze."""
 
-    since: Annotated[str, Meta(description="When it began.")]
-    until: Annotated[str, Meta(description="When it ended.")]
-    cause: Annotated[str, Meta(description="The cause of the wake-up; empty if unknown.")] = ""
-    seconds: Annotated[float | None, Meta(description=_TOOK)] = None
-    mode: Annotated[str, Meta(description="Doze, if it dozed; empty if it slept at zero.")] = ""
+    since: Annotated[str, about("When it began.")]
+    until: Annotated[str, about("When it ended.")]
+    cause: Annotated[str, about("The cause of the wake-up; empty if unknown.")] = ""
+    seconds: Annotated[float | None, about(_TOOK)] = None
+    mode: Annotated[str, about("Doze, if it dozed; empty if it slept at zero.")] = ""
 
 
 class DozedContainer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """What a container of a template requested before the doze, and what it requests during the doze."""
 
-    template: Annotated[str, Meta(description="The template's hash, from the pods' labels.")]
-    name: Annotated[str, Meta(description="The container's name.")]
-    cpu: Annotated[str, Meta(description="Its CPU request; empty: not changed.")] = ""
-    dozed_cpu: Annotated[str, Meta(description="Its CPU request during the doze.")] = ""
-    memory: Annotated[str, Meta(description="Its memory request; empty: not changed.")] = ""
-    dozed_memory: Annotated[str, Meta(description="Its memory request during the doze.")] = ""
+    template: Annotated[str, about("The template's hash, from the pods' labels.")]
+    name: Annotated[str, about("The container's name.")]
+    cpu: Annotated[str, about("Its CPU request; empty: not changed.")] = ""
+    dozed_cpu: Annotated[str, about("Its CPU request during the doze.")] = ""
+    memory: Annotated[str, about("Its memory request; empty: not changed.")] = ""
+    dozed_memory: Annotated[str, about("Its memory request during the doze.")] = ""
 
 
 class DozeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -707,44 +676,40 @@ class DozeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     """
 
     # Not the enum: programs of different versions read it.
-    state: Annotated[str, Meta(description="Shrinking, Dozing, Growing or Stuck.")]
-    since: Annotated[str, Meta(description="When the doze began.")]
-    selector: Annotated[str, Meta(description="Selects the pods.")] = ""
+    state: Annotated[str, about("Shrinking, Dozing, Growing or Stuck.")]
+    since: Annotated[str, about("When the doze began.")]
+    selector: Annotated[str, about("Selects the pods.")] = ""
     containers: Annotated[
-        tuple[DozedContainer, ...], Meta(description="The originals, by template and container.")
+        tuple[DozedContainer, ...], about("The originals, by template and container.")
     ] = ()
-    pods: Annotated[int, Meta(description="Pods whose requests match the current state.")] = 0
-    pending: Annotated[int, Meta(description="Pods whose requests do not match it yet.")] = 0
+    pods: Annotated[int, about("Pods whose requests match the current state.")] = 0
+    pending: Annotated[int, about("Pods whose requests do not match it yet.")] = 0
     replicas: Annotated[
-        int,
-        Meta(description="Replicas before a spare pod was requested for a stuck one; otherwise 0."),
+        int, about("Replicas before a spare pod was requested for a stuck one; otherwise 0.")
     ] = 0
 
 
 class TargetStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """A workload of spec.targets that sleeps, or is about to; it is listed until it was woken."""
 
-    api_version: Annotated[str, Meta(description="Such as apps/v1.")]
-    kind: Annotated[str, Meta(description="Such as Deployment.")]
-    name: Annotated[str, Meta(description="The workload's name.")]
-    replicas: Annotated[int, Meta(description="The replicas that it gets back.")] = 1
+    api_version: Annotated[str, about("Such as apps/v1.")]
+    kind: Annotated[str, about("Such as Deployment.")]
+    name: Annotated[str, about("The workload's name.")]
+    replicas: Annotated[int, about("The replicas that it gets back.")] = 1
     asleep: Annotated[
-        bool,
-        Meta(
-            description="Elasti scaled it to zero; any later replica count was set by another writer."
-        ),
+        bool, about("Elasti scaled it to zero; any later replica count was set by another writer.")
     ] = False
 
 
 class ColdStartStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """How long the target's pods take to be ready."""
 
-    p50: Annotated[float, Meta(description="Median start-up time, in seconds.")]
-    p95: Annotated[float, Meta(description="95th percentile of the start-up time, in seconds.")]
+    p50: Annotated[float, about("Median start-up time, in seconds.")]
+    p95: Annotated[float, about("95th percentile of the start-up time, in seconds.")]
     basis: Annotated[
         str,
-        Meta(
-            description="Measured: its own last wake-ups. Rollouts: from creation to Ready of the present pods."
+        about(
+            "Measured: its own last wake-ups. Rollouts: from creation to Ready of the present pods."
         ),
     ] = "Rollouts"
 
@@ -752,25 +717,19 @@ class ColdStartStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class ObservedStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What sleep would have saved and cost, with spec.policy: Observe; written for each new spec, then hourly at most."""
 
-    since: Annotated[str, Meta(description="When observing began.")]
+    since: Annotated[str, about("When observing began.")]
     observed_seconds: Annotated[
-        int, Meta(description="Seconds for which triggers were read; other time does not count.")
+        int, about("Seconds for which triggers were read; other time does not count.")
     ] = 0
-    asleep_seconds: Annotated[
-        int, Meta(description="Seconds for which it would have been asleep.")
-    ] = 0
-    wakes: Annotated[
-        int, Meta(description="How often use would have woken it, as triggers saw it.")
-    ] = 0
-    cpu_millicore_seconds: Annotated[int, Meta(description="CPU that would be released.")] = 0
-    memory_byte_seconds: Annotated[int, Meta(description="Memory that would be released.")] = 0
+    asleep_seconds: Annotated[int, about("Seconds for which it would have been asleep.")] = 0
+    wakes: Annotated[int, about("How often use would have woken it, as triggers saw it.")] = 0
+    cpu_millicore_seconds: Annotated[int, about("CPU that would be released.")] = 0
+    memory_byte_seconds: Annotated[int, about("Memory that would be released.")] = 0
     cold_start_seconds: ColdStartStatus | None = None
-    verdict: Annotated[
-        str, Meta(description="Recommended, TooBusy, TooSlow, NotEnoughData or Unsafe.")
-    ] = "NotEnoughData"
-    reasons: Annotated[
-        tuple[str, ...], Meta(description="Why it has this verdict, in one word each.")
-    ] = ()
+    verdict: Annotated[str, about("Recommended, TooBusy, TooSlow, NotEnoughData or Unsafe.")] = (
+        "NotEnoughData"
+    )
+    reasons: Annotated[tuple[str, ...], about("Why it has this verdict, in one word each.")] = ()
 
 
 class ElastiServiceStatus(
@@ -780,71 +739,58 @@ class ElastiServiceStatus(
 
     mode: Annotated[
         Literal["", "proxy", "serve"],
-        Meta(description="proxy: the resolver takes the traffic; serve: the pods do."),
+        about("proxy: the resolver takes the traffic; serve: the pods do."),
     ] = ""
-    last_reconciled_time: Annotated[
-        str | None, Meta(description="When status was last written.")
-    ] = None
-    last_scaled_up_time: Annotated[
-        str | None, Meta(description="When the target was last asked to wake.")
-    ] = None
-    observed_generation: Annotated[
-        int, Meta(description="The generation that status was computed from.")
-    ] = 0
-    phase: Annotated[
-        str, Meta(description="Awake, FallingAsleep, Asleep, Dozing, Waking or NotReady.")
-    ] = ""
-    since: Annotated[str | None, Meta(description="When it entered that phase.")] = None
-    state: Annotated[str, Meta(description="The state of the hand-over behind the phase.")] = ""
-    replicas: Annotated[int, Meta(description="The replicas in the target's spec.")] = 0
+    last_reconciled_time: Annotated[str | None, about("When status was last written.")] = None
+    last_scaled_up_time: Annotated[str | None, about("When the target was last asked to wake.")] = (
+        None
+    )
+    observed_generation: Annotated[int, about("The generation that status was computed from.")] = 0
+    phase: Annotated[str, about("Awake, FallingAsleep, Asleep, Dozing, Waking or NotReady.")] = ""
+    since: Annotated[str | None, about("When it entered that phase.")] = None
+    state: Annotated[str, about("The state of the hand-over behind the phase.")] = ""
+    replicas: Annotated[int, about("The replicas in the target's spec.")] = 0
     previous_replicas: Annotated[
-        int,
-        Meta(description="The replicas from before the sleep, if spec.wake.replicas is Previous."),
+        int, about("The replicas from before the sleep, if spec.wake.replicas is Previous.")
     ] = 0
     resolver_ports: Annotated[
-        tuple[ResolverPort, ...], Meta(description="The resolver's ports for the Service.")
+        tuple[ResolverPort, ...], about("The resolver's ports for the Service.")
     ] = ()
     conditions: Annotated[
-        tuple[StatusCondition, ...],
-        Meta(description="The conditions; MaySleep says why the target is awake."),
+        tuple[StatusCondition, ...], about("The conditions; MaySleep says why the target is awake.")
     ] = ()
     quiet_since: Annotated[
-        str | None,
-        Meta(description="When the last trigger became quiet; set after a minute of quiet."),
+        str | None, about("When the last trigger became quiet; set after a minute of quiet.")
     ] = None
     sleeps_at: Annotated[
-        str | None, Meta(description="When it will sleep if it stays unused; empty if unknown.")
+        str | None, about("When it will sleep if it stays unused; empty if unknown.")
     ] = None
     awake_until: Annotated[
-        str | None,
-        Meta(description="When the reason of MaySleep ends; empty if unknown."),
+        str | None, about("When the reason of MaySleep ends; empty if unknown.")
     ] = None
     warnings: Annotated[
-        tuple[str, ...],
-        Meta(description="Reasons of all problems and warnings; Ready has their messages."),
+        tuple[str, ...], about("Reasons of all problems and warnings; Ready has their messages.")
     ] = ()
     asleep_since: Annotated[
-        str | None, Meta(description="When the target reached zero; empty while awake.")
+        str | None, about("When the target reached zero; empty while awake.")
     ] = None
-    triggers: Annotated[
-        tuple[TriggerStatus, ...], Meta(description="The triggers' last evidence.")
-    ] = ()
+    triggers: Annotated[tuple[TriggerStatus, ...], about("The triggers' last evidence.")] = ()
     last_wake: LastWake | None = None
     sleep_request: SleepRequestStatus | None = None
     usage: UsageStatus | None = None
     capacity: CapacityStatus | None = None
     released_since: Annotated[
         str | None,
-        Meta(
-            description="When its capacity was released: with the last pod gone, or as a doze began; otherwise"
+        about(
+            "When its capacity was released: with the last pod gone, or as a doze began; otherwise"
             " empty."
         ),
     ] = None
     doze: DozeStatus | None = None
-    recent: Annotated[tuple[SleepRecord, ...], Meta(description="The last 20 past sleeps.")] = ()
+    recent: Annotated[tuple[SleepRecord, ...], about("The last 20 past sleeps.")] = ()
     targets: Annotated[
         tuple[TargetStatus, ...],
-        Meta(description="The workloads of spec.targets that sleep, and what each gets back."),
+        about("The workloads of spec.targets that sleep, and what each gets back."),
     ] = ()
     observed: ObservedStatus | None = None
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from elasti.api.descriptions import about
 from elasti.api.names import KUBELET_ACCOUNT
 from elasti.api.parsing import parse_bool, parse_port
 from elasti.api.rbac import PolicyRule
@@ -16,7 +17,7 @@ from elasti.api.triggers.registry import Role, Threshold, TriggerMetadata, Trigg
 from elasti.safe_regex import compile_safely
 
 PodPort: TypeAlias = Annotated[
-    int | str, Meta(description="The name or number of the Service's port. Default: its first.")
+    int | str, about("The name or number of the Service's port. Default: its first.")
 ]
 
 
@@ -42,8 +43,8 @@ class TrafficMetadata(TriggerMetadata, frozen=True):
     ] = 300
     network: Annotated[
         bool,
-        Meta(
-            description="Whether the bytes of its pods also keep the target awake: adds a network trigger as a"
+        about(
+            "Whether the bytes of its pods also keep the target awake: adds a network trigger as a"
             " Veto, if the operator may read kubelets (type traffic)."
         ),
     ] = True
@@ -83,11 +84,11 @@ class PodsMetadata(TriggerMetadata, frozen=True):
     path: Annotated[str, Meta(pattern="^/", description="The path of the metrics.")] = "/metrics"
     kind: Annotated[
         Literal["", "counter", "gauge"],
-        Meta(description="counter: compare its rate; gauge: its value. Default: by name."),
+        about("counter: compare its rate; gauge: its value. Default: by name."),
     ] = ""
     labels: Annotated[
         dict[str, str | dict[str, str | list[str]]],
-        Meta(description="Labels that a sample must have, or match and notMatch with labels."),
+        about("Labels that a sample must have, or match and notMatch with labels."),
     ] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,15 +139,13 @@ class HttpMetadata(TriggerMetadata, frozen=True, kw_only=True):
 
     path: Annotated[str, Meta(pattern="^/", description="The path to request from each pod.")]
     port: PodPort = 0
-    busy_status: Annotated[
-        int, Meta(description="The status of a busy pod; any other 2xx means idle.")
-    ] = 0
+    busy_status: Annotated[int, about("The status of a busy pod; any other 2xx means idle.")] = 0
     pointer: Annotated[
         Annotated[str, Meta(pattern=r"^(/|\Z)")] | None,
-        Meta(description="A JSON pointer to the number in the response, such as /jobs/running."),
+        about("A JSON pointer to the number in the response, such as /jobs/running."),
     ] = None
     expression: Annotated[
-        str, Meta(description="An RE2 expression that the response of a busy pod matches.")
+        str, about("An RE2 expression that the response of a busy pod matches.")
     ] = ""
     threshold: Threshold = 1
 

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from elasti.api.descriptions import about
 from elasti.api.triggers.destinations import ALLOWED, parse_networks
 from elasti.api.triggers.registry import REDACTED, TriggerMetadata, TriggerType
 from kubeloop.objects.names import url_host
@@ -93,19 +94,16 @@ class PrometheusMetadata(TriggerMetadata, frozen=True):
         str,
         Meta(min_length=1, description="A PromQL query that returns one number (type prometheus)."),
     ]
-    server_address: Annotated[
-        str, Meta(description="Prometheus' URL, such as http://host:9090.")
-    ] = ""
+    server_address: Annotated[str, about("Prometheus' URL, such as http://host:9090.")] = ""
     uptime_filter: Annotated[
-        str,
-        Meta(description="Selects Prometheus' own up series; empty: its uptime is not checked."),
+        str, about("Selects Prometheus' own up series; empty: its uptime is not checked.")
     ] = 'container="prometheus"'
-    headers: Annotated[
-        dict[str, str], Meta(description="Headers to send, such as credentials.")
-    ] = msgspec.field(default_factory=dict)
-    authentication_ref: Annotated[
-        SecretRef | None, Meta(description="The Secret with the credentials.")
-    ] = None
+    headers: Annotated[dict[str, str], about("Headers to send, such as credentials.")] = (
+        msgspec.field(default_factory=dict)
+    )
+    authentication_ref: Annotated[SecretRef | None, about("The Secret with the credentials.")] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         if self.server_address:

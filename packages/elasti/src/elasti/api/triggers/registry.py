@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import Meta
+
+from elasti.api.descriptions import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +36,7 @@ class Role(enum.StrEnum):
 
 
 Threshold = Annotated[
-    float | str,
-    Meta(description="The target is idle below this value, and at 0; a number or a string."),
+    float | str, about("The target is idle below this value, and at 0; a number or a string.")
 ]
 
 
