@@ -10,6 +10,10 @@
 | hpack | the resolver's reader of statuses | hpack |
 | watch | kubeloop's lines and events | json, and the same bytes in other pieces |
 | ignore | an expression of a rule, and an agent | for plain letters, `in`; with a cookie, nothing is ignored |
+| pod | the resolver, from a pod, and the next request of the same client | h11 |
+| pod_h2 | the resolver, from a pod with two streams | the same bytes in other pieces |
+| tcp | the resolver, from both ends of a TCP connection | the bytes themselves |
+| list | kubeloop's lists, by type | json |
 | first_message | what a TCP connection begins with | the beginnings of the same bytes |
 | kubeconfig | kubeloop's kubeconfig | nothing: a ConfigError that names the file, or a configuration |
 
@@ -32,7 +36,6 @@ import hpack
 import httptools
 from tests.http.chunk_readers import by_h11, feed_all
 from tests.resolver.proxy.fakes import POD, ConnectionRig, FakeTransport
-from tests.resolver.proxy.memory_upstream import MemoryUpstream
 from tests.resolver.proxy.request_readers import (
     assert_both_read_the_same,
     read_by_h11,
@@ -54,6 +57,7 @@ from kubeloop.http.framing import FramingError
 from kubeloop.http.server import HttpServer, Request, Response
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.list_watch import DecodeError
+from tests.fuzz import pods
 
 _KUBECONFIG = Path("/home/user/.kube/config")
 
@@ -202,17 +206,25 @@ def _is_framing(error: h11.RemoteProtocolError) -> bool:
 
 def h2_frames(case: bytes) -> None:
     assert _walked([case[1:]]) == _walked(pieces_of(case))
-    rig = ConnectionRig()
-    upstream = rig.handler.upstream
-    assert isinstance(upstream, MemoryUpstream)
-    upstream.pods.clear()
-    rig.client.feed(h2.PREFACE)
-    for piece in pieces_of(case):
+    _to_pods(pieces_of(case), b"")
+    held = pods.asked()
+    assert _to_pods([case[1:]], held) == _to_pods(pieces_of(case), held)
+
+
+def _to_pods(pieces: list[bytes], held: bytes) -> bytes:
+    """Return what pods are sent; the pieces come after the pod, if something was held before."""
+    rig = ConnectionRig(pods=())
+    rig.client.feed(h2.PREFACE + held)
+    if held:
+        rig.upstream.release(POD)
+    for piece in pieces:
         rig.client.feed(piece)
-    upstream.release(POD)
-    for pod in rig.pods:
-        _read_by_hpack(pod.written)
+    rig.upstream.release(POD)
+    if not held:  # later blocks pass as they are
+        for pod in rig.pods:
+            _read_by_hpack(pod.written)
     rig.end()
+    return b"".join(pod.written for pod in rig.pods)
 
 
 def _walked(pieces: list[bytes]) -> tuple[bytes, list[tuple[int, int, int, int]]]:
@@ -326,5 +338,9 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "watch": watch,
     "ignore": ignore,
     "first_message": first_message,
+    "pod": lambda case: pods.answered(case[0], pieces_of(case)),
+    "pod_h2": lambda case: pods.answered_h2(pieces_of(case)),
+    "tcp": lambda case: asyncio.run(pods.tunnelled(case[0], pieces_of(case))),
+    "list": lambda case: pods.listed(case[1:]),
     "kubeconfig": kubeconfig,
 }

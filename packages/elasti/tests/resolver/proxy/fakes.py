@@ -9,6 +9,7 @@ from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.proxy.tcp import TcpConnection
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from elasti.resolver.proxy.upstream.pod_connection import PodConnection, PodPool
 from elasti.resolver.proxy.upstream.pool import UpstreamPool
@@ -93,14 +94,14 @@ class FakePool(UpstreamPool):
 
 
 class ConnectionRig:
-    def __init__(self, accepts=None) -> None:
+    def __init__(self, accepts=None, protocol=PortProtocol.HTTP, pods=(POD,)) -> None:
         self.path = DataPath()
         self.pool = FakePool(limits=self.path.limits, sweeper=self.path.sweeper)
         self.path.pool = self.pool
-        self.upstream = MemoryUpstream(POD)
-        self.handler = self.path.handler(self.upstream, PortProtocol.HTTP, accepts=accepts)
+        self.upstream = MemoryUpstream(*pods)
+        self.handler = self.path.handler(self.upstream, protocol, accepts=accepts)
         connection = self.handler()
-        assert isinstance(connection, ClientConnection)
+        assert isinstance(connection, ClientConnection | TcpConnection)
         self.client = FakeTransport(connection)
         connection.connection_made(cast(asyncio.Transport, self.client))
 

@@ -111,7 +111,7 @@ class FrameRelay:
                 self._streams.opens(found.stream, is_grpc=self._is_grpc)
             elif found.kind == RST_STREAM:
                 self._streams.closes(found.stream)
-            elif self._acks_from_client and found.kind == SETTINGS and found.flags & ACK:
+            elif self._acks_from_client and _is_ack(found):
                 self._acks_from_client -= 1
                 edits.append(H2FrameEdit.without(found))
             if self._recoder is not None and found.kind in BLOCKS:
@@ -146,7 +146,7 @@ class FrameRelay:
             self._streams.closes(found.stream)
         elif kind == GOAWAY:
             self.goaway_sent = True
-        elif kind == SETTINGS and found.flags & ACK and self._acks_from_pod:
+        elif self._acks_from_pod and _is_ack(found):
             self._acks_from_pod -= 1
             return H2FrameEdit.without(found)
         return None
@@ -193,6 +193,11 @@ class FrameRelay:
         )
         wire = with_more(found, data[found.at : found.end], fields)
         return H2FrameEdit(found.at, found.end, wire)
+
+
+def _is_ack(found: H2Frame) -> bool:
+    # One with a payload is an error of the sender, for its peer to refuse. Dropped, what follows would become frames.
+    return found.kind == SETTINGS and bool(found.flags & ACK) and not found.length
 
 
 def _reencoded(recoder: HeaderBlockRecoder, found: H2Frame, data: bytes) -> H2FrameEdit:
