@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeloop._lazy import lazy_attributes
+from kubeloop._lazy import homes_of, lazy_attributes
 from kubeloop._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -31,27 +31,22 @@ if TYPE_CHECKING:
     from kubeloop.operator.operator import Operator as Operator
     from kubeloop.operator.program import run as run
 
-_EXPORTS = {
-    "ApiError": "kubeloop.client.errors",
-    "ApplyPatch": "kubeloop.objects.patches",
-    "Client": "kubeloop.client.client",
-    "ClientConfig": "kubeloop.client.config.client_config",
-    "Context": "kubeloop.operator.operator",
-    "GroupVersionKind": "kubeloop.objects.gvk",
-    "GroupVersionResource": "kubeloop.objects.gvk",
-    "JsonPatch": "kubeloop.objects.patches",
-    "KubeError": "kubeloop.client.errors",
-    "LabelSelector": "kubeloop.objects.selectors",
-    "ListOptions": "kubeloop.objects.list_watch",
-    "MergePatch": "kubeloop.objects.patches",
-    "Operator": "kubeloop.operator.operator",
-    "Resource": "kubeloop.client.resource",
-    "SharedInformer": "kubeloop.informer.shared_informer",
-    "SharedInformerFactory": "kubeloop.informer.factory",
-    "StrategicMergePatch": "kubeloop.objects.patches",
-    "WatchOptions": "kubeloop.objects.list_watch",
-    "run": "kubeloop.operator.program",
-}
+_EXPORTS = homes_of(
+    {
+        "kubeloop.client.client": "Client",
+        "kubeloop.client.config.client_config": "ClientConfig",
+        "kubeloop.client.errors": "ApiError KubeError",
+        "kubeloop.client.resource": "Resource",
+        "kubeloop.informer.factory": "SharedInformerFactory",
+        "kubeloop.informer.shared_informer": "SharedInformer",
+        "kubeloop.objects.gvk": "GroupVersionKind GroupVersionResource",
+        "kubeloop.objects.list_watch": "ListOptions WatchOptions",
+        "kubeloop.objects.patches": "ApplyPatch JsonPatch MergePatch StrategicMergePatch",
+        "kubeloop.objects.selectors": "LabelSelector",
+        "kubeloop.operator.operator": "Context Operator",
+        "kubeloop.operator.program": "run",
+    }
+)
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)

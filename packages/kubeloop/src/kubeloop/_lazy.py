@@ -7,7 +7,7 @@ or a type must not pay. Such a package lists its names with their modules, and i
     if TYPE_CHECKING:
         from kubeloop.client.client import Client as Client
 
-    _EXPORTS = {"Client": "kubeloop.client.client"}
+    _EXPORTS = homes_of({"kubeloop.client.client": "Client"})
     if not TYPE_CHECKING:  # a checker that saw it would believe in any name
         __getattr__ = lazy_attributes(__name__, _EXPORTS)
 
@@ -20,6 +20,11 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+
+def homes_of(modules: Mapping[str, str]) -> dict[str, str]:
+    """Return the module of each name, given the names of each module."""
+    return {name: module for module, names in modules.items() for name in names.split()}
 
 
 def lazy_attributes(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:

@@ -38,21 +38,16 @@ class _Holder:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class FairSemaphore:
     """Admits `at_once`, late ones not counted. `slot` is used as an `async with` block."""
 
-    def __init__(
-        self,
-        *,
-        at_once: int = _AT_ONCE,
-        most_late: int = _MAX_LATE,
-        per_late_group: int = _PER_LATE_GROUP,
-        patience: float = _PATIENCE,
-    ) -> None:
-        self._at_once = at_once
-        self._most_late = most_late
-        self._per_late_group = per_late_group
-        self._patience = patience
+    at_once: int = _AT_ONCE
+    most_late: int = _MAX_LATE
+    per_late_group: int = _PER_LATE_GROUP
+    patience: float = _PATIENCE
+
+    def __post_init__(self) -> None:
         self._in_time = 0
         self._calm = asyncio.Event()
         self._calm.set()
@@ -104,9 +99,9 @@ class FairSemaphore:
             self._drop_if_empty(group)
 
     def _may_begin(self, group: Hashable) -> bool:
-        if self._in_time >= self._at_once:
+        if self._in_time >= self.at_once:
             return False
-        return not self._late[group] or self._held[group] < self._per_late_group
+        return not self._late[group] or self._held[group] < self.per_late_group
 
     def _begin(self, group: Hashable) -> _Holder:
         self._count(1)
@@ -117,10 +112,10 @@ class FairSemaphore:
 
     def _watch(self, holder: _Holder) -> None:
         loop = asyncio.get_running_loop()
-        holder.timer = loop.call_later(self._patience, self._be_late, holder)
+        holder.timer = loop.call_later(self.patience, self._be_late, holder)
 
     def _be_late(self, holder: _Holder) -> None:
-        if self._late.total() >= self._most_late:
+        if self._late.total() >= self.most_late:
             self._watch(holder)
             return
         holder.late, holder.timer = True, None
@@ -148,7 +143,7 @@ class FairSemaphore:
     def _admit(self) -> None:
         """Give free places away: one to each group that waits and may, then round again."""
         admitted = True
-        while admitted and self._in_time < self._at_once:
+        while admitted and self._in_time < self.at_once:
             admitted = False
             for group in tuple(self._waiting):
                 if self._may_begin(group):

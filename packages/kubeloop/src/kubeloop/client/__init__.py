@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeloop._lazy import lazy_attributes
+from kubeloop._lazy import homes_of, lazy_attributes
 from kubeloop.client.errors import AlreadyExists as AlreadyExists
 from kubeloop.client.errors import AmbiguousMatch as AmbiguousMatch
 from kubeloop.client.errors import ApiError as ApiError
@@ -59,31 +59,27 @@ if TYPE_CHECKING:
     from kubeloop.client.waiting import wait_until_deleted as wait_until_deleted
     from kubeloop.client.wire.transport import Timeouts as Timeouts
 
-_EXPORTS = {
-    "AccessDecision": "kubeloop.client.access",
-    "Client": "kubeloop.client.client",
-    "ClientConfig": "kubeloop.client.config.client_config",
-    "CommandResult": "kubeloop.client.pod_streams",
-    "ContainerProcess": "kubeloop.client.pod_streams",
-    "Endpoint": "kubeloop.client.config.endpoint",
-    "Impersonation": "kubeloop.client.auth.identity",
-    "Pager": "kubeloop.client.pager",
-    "PodStreams": "kubeloop.client.pod_streams",
-    "Preconditions": "kubeloop.client.request",
-    "RateLimit": "kubeloop.client.ratelimit",
-    "Request": "kubeloop.client.request",
-    "Resource": "kubeloop.client.resource",
-    "ResourceInfo": "kubeloop.client.discovery",
-    "RestMapper": "kubeloop.client.mapper",
-    "RetryPolicy": "kubeloop.client.retry",
-    "Subresource": "kubeloop.client.subresource",
-    "Timeouts": "kubeloop.client.wire.transport",
-    "can_i": "kubeloop.client.access",
-    "has_condition": "kubeloop.client.waiting",
-    "retry_on_conflict": "kubeloop.client.changes",
-    "wait_for": "kubeloop.client.waiting",
-    "wait_until_deleted": "kubeloop.client.waiting",
-}
+_EXPORTS = homes_of(
+    {
+        "kubeloop.client.access": "AccessDecision can_i",
+        "kubeloop.client.auth.identity": "Impersonation",
+        "kubeloop.client.changes": "retry_on_conflict",
+        "kubeloop.client.client": "Client",
+        "kubeloop.client.config.client_config": "ClientConfig",
+        "kubeloop.client.config.endpoint": "Endpoint",
+        "kubeloop.client.discovery": "ResourceInfo",
+        "kubeloop.client.mapper": "RestMapper",
+        "kubeloop.client.pager": "Pager",
+        "kubeloop.client.pod_streams": "CommandResult ContainerProcess PodStreams",
+        "kubeloop.client.ratelimit": "RateLimit",
+        "kubeloop.client.request": "Preconditions Request",
+        "kubeloop.client.resource": "Resource",
+        "kubeloop.client.retry": "RetryPolicy",
+        "kubeloop.client.subresource": "Subresource",
+        "kubeloop.client.waiting": "has_condition wait_for wait_until_deleted",
+        "kubeloop.client.wire.transport": "Timeouts",
+    }
+)
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)

@@ -251,25 +251,7 @@ class ServerTimeout(ApiError):
     """504, or reason Timeout / ServerTimeout: the server gave up waiting."""
 
 
-_BY_REASON: Mapping[str, type[ApiError]] = {
-    "BadRequest": BadRequest,
-    "Unauthorized": Unauthorized,
-    "Forbidden": Forbidden,
-    "NotFound": NotFound,
-    "MethodNotAllowed": MethodNotAllowed,
-    "Conflict": Conflict,
-    "AlreadyExists": AlreadyExists,
-    "Gone": Gone,
-    "Expired": Gone,
-    "Invalid": Invalid,
-    "TooManyRequests": TooManyRequests,
-    "InternalError": InternalError,
-    "ServiceUnavailable": ServiceUnavailable,
-    "ServerTimeout": ServerTimeout,
-    "Timeout": ServerTimeout,
-}
-
-_BY_CODE: Mapping[int, type[ApiError]] = {
+BY_CODE: Mapping[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
     403: Forbidden,
@@ -283,11 +265,16 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     503: ServiceUnavailable,
     504: ServerTimeout,
 }
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    **{kind.__name__: kind for kind in (*BY_CODE.values(), AlreadyExists)},
+    "Expired": Gone,
+    "Timeout": ServerTimeout,
+}
 
 
 def error_from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Build the typed error: by reason first, which is finer, then by code."""
-    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code) or ApiError
+    kind = _BY_REASON.get(status.reason) or BY_CODE.get(status.code) or ApiError
     causes = (status.details.causes if status.details else None) or ()
     if kind is Conflict and any(cause.reason == _FIELD_CONFLICT for cause in causes):
         kind = ApplyConflict

@@ -23,6 +23,7 @@ from http import HTTPStatus
 import msgspec
 
 from kubeloop.client.errors import (
+    BY_CODE,
     KubeError,
     ProtocolError,
     Status,
@@ -32,21 +33,7 @@ from kubeloop.client.errors import (
 
 _EXCERPT = 200
 _HTML = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
-_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    410: "Gone",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
-
-
+_REASONS = {code: kind.__name__ for code, kind in BY_CODE.items()} | {409: "", 504: "Timeout"}
 _WARNING = re.compile(r'\s*(\d{3})\s+(?:"(?:[^"\\]|\\.)*"|\S+)\s+"((?:[^"\\]|\\.)*)"[^,]*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
 _REMEMBERED = 1000

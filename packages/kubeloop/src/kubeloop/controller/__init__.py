@@ -3,50 +3,27 @@
 The rest is imported from its module, such as `kubeloop.controller.predicates`.
 """
 
-from kubeloop.controller.controller import Controller
-from kubeloop.controller.election.elector import LeaderElector
-from kubeloop.controller.election.lease import ElectionConfig
-from kubeloop.controller.election.lease_keeper import own_connection
-from kubeloop.controller.election.thread import ElectionThread
-from kubeloop.controller.events.recorder import EventRecorder
-from kubeloop.controller.finalizers import Finalizers
-from kubeloop.controller.manager.manager import Manager, run_until_signal
-from kubeloop.controller.manager.runnables import Caches, Group
-from kubeloop.controller.predicates import (
-    all_of,
-    any_of,
-    generation_changed,
-    labels_changed,
-    labels_match,
-)
-from kubeloop.controller.reconcile import Request, Result, TerminalError
-from kubeloop.controller.sources import for_owner, map_func
-from kubeloop.controller.writes import create_or_update
-from kubeloop.http.health import HealthChecks, HealthServer
-
-__all__ = [
-    "Caches",
-    "Controller",
-    "ElectionConfig",
-    "ElectionThread",
-    "EventRecorder",
-    "Finalizers",
-    "Group",
-    "HealthChecks",
-    "HealthServer",
-    "LeaderElector",
-    "Manager",
-    "Request",
-    "Result",
-    "TerminalError",
-    "all_of",
-    "any_of",
-    "create_or_update",
-    "for_owner",
-    "generation_changed",
-    "labels_changed",
-    "labels_match",
-    "map_func",
-    "own_connection",
-    "run_until_signal",
-]
+from kubeloop.controller.controller import Controller as Controller
+from kubeloop.controller.election.elector import LeaderElector as LeaderElector
+from kubeloop.controller.election.lease import ElectionConfig as ElectionConfig
+from kubeloop.controller.election.lease_keeper import own_connection as own_connection
+from kubeloop.controller.election.thread import ElectionThread as ElectionThread
+from kubeloop.controller.events.recorder import EventRecorder as EventRecorder
+from kubeloop.controller.finalizers import Finalizers as Finalizers
+from kubeloop.controller.manager.manager import Manager as Manager
+from kubeloop.controller.manager.manager import run_until_signal as run_until_signal
+from kubeloop.controller.manager.runnables import Caches as Caches
+from kubeloop.controller.manager.runnables import Group as Group
+from kubeloop.controller.predicates import all_of as all_of
+from kubeloop.controller.predicates import any_of as any_of
+from kubeloop.controller.predicates import generation_changed as generation_changed
+from kubeloop.controller.predicates import labels_changed as labels_changed
+from kubeloop.controller.predicates import labels_match as labels_match
+from kubeloop.controller.reconcile import Request as Request
+from kubeloop.controller.reconcile import Result as Result
+from kubeloop.controller.reconcile import TerminalError as TerminalError
+from kubeloop.controller.sources import for_owner as for_owner
+from kubeloop.controller.sources import map_func as map_func
+from kubeloop.controller.writes import create_or_update as create_or_update
+from kubeloop.http.health import HealthChecks as HealthChecks
+from kubeloop.http.health import HealthServer as HealthServer

@@ -135,13 +135,7 @@ class Staging(Generic[T]):
 
     def put(self, key: Key, obj: T) -> None:
         """Stage an object; of two with the same key the later wins."""
-        old = self.items.get(key)
-        self.items[key] = obj
-        for table in self.tables.values():
-            if old is None:
-                table.add(key, obj)
-            else:
-                table.update(key, old, obj)
+        _put(self.items, self.tables, key, obj)
 
 
 class Store(Generic[T]):
@@ -175,14 +169,7 @@ class Store(Generic[T]):
 
     def put(self, key: Key, obj: T) -> T | None:
         """Add or update (client-go's Add and Update); returns what was there before."""
-        old = self._items.get(key)
-        self._items[key] = obj
-        for table in self._tables.values():
-            if old is None:
-                table.add(key, obj)
-            else:
-                table.update(key, old, obj)
-        return old
+        return _put(self._items, self._tables, key, obj)
 
     def delete(self, key: Key) -> T | None:
         """Remove; returns what was there, None for an unknown key."""
@@ -306,3 +293,14 @@ def _filled(table: IndexTable[T], items: Mapping[Key, T]) -> IndexTable[T]:
     for key, obj in items.items():
         table.add(key, obj)
     return table
+
+
+def _put(items: dict[Key, T], tables: Mapping[str, IndexTable[T]], key: Key, obj: T) -> T | None:
+    old = items.get(key)
+    items[key] = obj
+    for table in tables.values():
+        if old is None:
+            table.add(key, obj)
+        else:
+            table.update(key, old, obj)
+    return old

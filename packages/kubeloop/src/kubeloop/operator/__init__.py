@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeloop._lazy import lazy_attributes
+from kubeloop._lazy import homes_of, lazy_attributes
 
 if TYPE_CHECKING:
     from kubeloop.operator.operator import Context as Context
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from kubeloop.operator.program import run as run
     from kubeloop.operator.program import running as running
 
-_EXPORTS = {
-    "Context": "kubeloop.operator.operator",
-    "Operator": "kubeloop.operator.operator",
-    "make_manager": "kubeloop.operator.program",
-    "run": "kubeloop.operator.program",
-    "running": "kubeloop.operator.program",
-}
+_EXPORTS = homes_of(
+    {
+        "kubeloop.operator.operator": "Context Operator",
+        "kubeloop.operator.program": "make_manager run running",
+    }
+)
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import functools
 from collections.abc import Awaitable, Callable, Sequence
@@ -299,25 +300,21 @@ def _owned(one: Owned) -> tuple[GroupVersionResource, type[Any]]:
     return resource_and_kind(one, PartialObjectMetadata)
 
 
+@dataclasses.dataclass(eq=False)
 class _Work(Generic[T]):
     """One operator in one program: what its reconciles share."""
 
-    def __init__(
-        self,
-        operator: Operator[T],
-        client: Client,
-        recorder: EventRecorder,
-        cached: SharedInformer[T],
-    ) -> None:
-        self.name, self.gvr, self.gvk = operator.name, operator.gvr, operator.gvk
-        self.client = client
-        self.recorder = recorder
-        self.access = access_for(operator.kind)
+    operator: Operator[T]
+    client: Client
+    recorder: EventRecorder
+    cached: SharedInformer[T]
+
+    def __post_init__(self) -> None:
+        self.name, self.gvr, self.gvk = self.operator.name, self.operator.gvr, self.operator.gvk
+        self.access = access_for(self.operator.kind)
         self.owned: dict[GroupVersionResource, SharedInformer[Any]] = {}
         self.guard = ConsistencyGuard()
-        self.guard.follow(self.gvr, cached.store)
-        self._cached = cached
-        self._operator = operator
+        self.guard.follow(self.gvr, self.cached.store)
 
     def follow(self, gvr: GroupVersionResource, informer: SharedInformer[Any]) -> None:
         """Read a kind's objects from this cache."""
@@ -326,27 +323,27 @@ class _Work(Generic[T]):
 
     def wrote(self, request: Request, gvr: GroupVersionResource, version: str) -> None:
         """Hold the next reconcile back until the cache shows a write, if there is one."""
-        found = self._cached.lister.find(request.namespace, request.name)
+        found = self.cached.lister.find(request.namespace, request.name)
         if found is not None and version and (gvr == self.gvr or gvr in self.owned):
             self.guard.wrote(request, self.access.uid(found), gvr, version)
 
     async def reconcile(self, request: Request) -> Result | None:
-        obj = self._cached.lister.find(request.namespace, request.name)
+        obj = self.cached.lister.find(request.namespace, request.name)
         if obj is None:
             self.guard.clear(request)
             return None
-        if not isinstance(obj, self._operator.kind):
+        if not isinstance(obj, self.operator.kind):
             obj = self._decoded(cast("Any", obj))
         context = Context(self, request, obj)
         await self._finalize(obj, context)
         if self.access.is_deleting(obj):
             return None
-        assert self._operator.handler is not None
-        return await self._operator.handler(obj, context)
+        assert self.operator.handler is not None
+        return await self.operator.handler(obj, context)
 
     def _decoded(self, obj: LazyObject) -> T:
         """Decode what the cache could not, for the error. Raises TerminalError."""
-        kind = self._operator.kind
+        kind = self.operator.kind
         try:
             return obj.decode(kind)
         except MALFORMED as error:
@@ -357,7 +354,7 @@ class _Work(Generic[T]):
     async def _finalize(self, obj: T, context: Context[T]) -> None:
         calls = {
             name: functools.partial(_call, function, context)
-            for name, function in self._operator.finalizers.items()
+            for name, function in self.operator.finalizers.items()
         }
         result = await Finalizers[T](calls).finalize(obj)
         if result.patch is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kubeloop._lazy import lazy_attributes
+from kubeloop._lazy import homes_of, lazy_attributes
 
 if TYPE_CHECKING:
     from kubeloop.webhook.admission import Admission as Admission
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from kubeloop.webhook.review import UserInfo as UserInfo
     from kubeloop.webhook.server import AdmissionServer as AdmissionServer
 
-_EXPORTS = {
-    "Admission": "kubeloop.webhook.admission",
-    "AdmissionRequest": "kubeloop.webhook.review",
-    "AdmissionServer": "kubeloop.webhook.server",
-    "Denied": "kubeloop.webhook.review",
-    "Lifetimes": "kubeloop.webhook.certificate_secret",
-    "UserInfo": "kubeloop.webhook.review",
-}
+_EXPORTS = homes_of(
+    {
+        "kubeloop.webhook.admission": "Admission",
+        "kubeloop.webhook.certificate_secret": "Lifetimes",
+        "kubeloop.webhook.review": "AdmissionRequest Denied UserInfo",
+        "kubeloop.webhook.server": "AdmissionServer",
+    }
+)
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)
