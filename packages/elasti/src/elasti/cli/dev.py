@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.api.names import OPERATOR, RESOLVER
-from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.exits import Failure
 from elasti.cli.options import WholeNumber
 from elasti.cli.rendering import echo
 
@@ -108,7 +108,6 @@ def need_devkube(command: str) -> None:
     # Looked up, not imported: an error within devkube is not its absence.
     if importlib.util.find_spec("devkube") is None:
         raise Failure(
-            ExitCode.FAILED,
             f"`{command}` needs the dev cluster, which is not installed:"
             " pip install 'elasti-operator[dev]'",
         )

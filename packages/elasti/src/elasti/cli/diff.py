@@ -64,10 +64,12 @@ def _template(data: bytes) -> JsonObject:
     try:
         found = yaml.safe_load(data)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failure(ExitCode.USAGE, f"the file is not YAML: {error}") from error
+        raise Failure(f"the file is not YAML: {error}", code=ExitCode.USAGE) from error
     is_named = isinstance(found, dict) and (found.get("metadata") or {}).get("name")
     if not is_named or found.get("kind") != TEMPLATE_KIND:
-        raise Failure(ExitCode.USAGE, f"the file must have one {TEMPLATE_KIND} with metadata.name")
+        raise Failure(
+            f"the file must have one {TEMPLATE_KIND} with metadata.name", code=ExitCode.USAGE
+        )
     return dict(found)
 
 

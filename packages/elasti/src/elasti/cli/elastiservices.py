@@ -112,8 +112,8 @@ class ElastiServices:
         if not found:
             having = f" with {choice.selector}" if choice.selector else ""
             raise Failure(
-                ExitCode.NOT_FOUND,
                 f"there is no ElastiService{having} in namespace {self.namespace}",
+                code=ExitCode.NOT_FOUND,
                 remedy="See what there is: elasti get -A",
             )
         return found
@@ -131,7 +131,7 @@ class ElastiServices:
         except NotFound:
             with contextlib.suppress(KubeError):
                 others = [es.metadata.name for es in await self.all()]
-        raise Failure(ExitCode.NOT_FOUND, no_such(name, self.namespace, others))
+        raise Failure(no_such(name, self.namespace, others), code=ExitCode.NOT_FOUND)
 
 
 def no_such(name: str, namespace: str, others: list[str]) -> str:

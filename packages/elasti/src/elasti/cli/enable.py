@@ -172,7 +172,7 @@ async def _enable(
             found = await client.resource(workload.resource).get(workload.name, namespace=where)
         except NotFound:
             message = f"there is no {workload} in namespace {where}; choose another with -n"
-            raise Failure(ExitCode.NOT_FOUND, message) from None
+            raise Failure(message, code=ExitCode.NOT_FOUND) from None
         labels = found["spec"]["template"]["metadata"].get("labels") or {}
         services = await client.resource(SERVICES, Service).items(namespace=where).to_list()
         refs = ((es.spec.scale_target_ref, es.spec.service) for es in present)
@@ -221,12 +221,12 @@ def choose_service(
         if named in usable:
             return named, "named by --service, and its selector matches the pods"
         if found := refused.get(named):
-            raise Failure(ExitCode.FAILED, found.message)
+            raise Failure(found.message)
         there = ", ".join(refused) or "none"
         raise Failure(
-            ExitCode.NOT_FOUND,
             f"no Service {named} in namespace {namespace} selects the pods of {workload}"
             f" ({_pairs(labels)}); these do: {there}",
+            code=ExitCode.NOT_FOUND,
         )
     if len(usable) == 1:
         others = f"; not usable:{problems}" if problems else ""
@@ -235,17 +235,14 @@ def choose_service(
     if usable:
         base = f"elasti enable {workload} -n {namespace} --service"
         raise Failure(
-            ExitCode.FAILED,
             f"{len(usable)} Services select the pods of {workload}; name the one whose traffic wakes it",
             remedy="".join(f"  {base} {name}\n" for name in sorted(usable)).rstrip(),
         )
     if problems:
-        raise Failure(
-            ExitCode.FAILED, f"no Service of {workload} can be used", remedy=problems.strip("\n")
-        )
+        raise Failure(f"no Service of {workload} can be used", remedy=problems.strip("\n"))
     raise Failure(
-        ExitCode.NOT_FOUND,
         f"no Service in namespace {namespace} selects the pods of {workload} ({_pairs(labels)})",
+        code=ExitCode.NOT_FOUND,
         remedy=f"Create one: kubectl expose {workload} -n {namespace} --port=80 --target-port=<the pods' port>"
         + "".join(
             f"\n  Service {s.metadata.name} selects {_pairs(s.spec.selector)}"
@@ -279,7 +276,6 @@ def already_there(
         if same:
             patch = shlex.quote(json.dumps({"spec": {"cooldownPeriod": after}}))
             raise Failure(
-                ExitCode.FAILED,
                 f"ElastiService {name} exists already, with a cooldown of"
                 f" {duration(es.spec.cooldown)}; it is not changed",
                 remedy="To change it: kubectl patch elastiservice"
@@ -287,7 +283,6 @@ def already_there(
             )
         if name == workload.name or es.spec.service == service:
             raise Failure(
-                ExitCode.FAILED,
                 f"ElastiService {name} exists already, for {ref.kind.lower()}/{ref.name} and Service"
                 f" {es.spec.service}; it is not changed",
                 remedy=f"See it: elasti describe {name} -n {namespace}",
@@ -332,7 +327,6 @@ async def _apart(
             serving = (s.metadata.name for s in services if leads_to(s, labels))
             if (service := next(serving, None)) is not None:
                 raise Failure(
-                    ExitCode.FAILED,
                     f"--with names {name}, which Service {service} leads to: its connections would be refused"
                     " while it sleeps",
                     remedy=f"Enable it first: elasti enable {one} -n {namespace}",
@@ -342,9 +336,9 @@ async def _apart(
             break
         else:
             raise Failure(
-                ExitCode.NOT_FOUND,
                 f"--with names {name}, and namespace {namespace} has no ElastiService, Deployment or"
                 " StatefulSet of that name",
+                code=ExitCode.NOT_FOUND,
             )
     return workers
 
@@ -397,7 +391,6 @@ async def _report(client: Client, namespace: str, name: str, timeout: float) -> 
     found = {condition.type: condition for condition in es.status.conditions}
     if found[READY].status == "False":
         raise Failure(
-            ExitCode.FAILED,
             f"{name} cannot sleep: {found[READY].message}",
             remedy=f"See more: elasti describe {name} -n {namespace}",
         )

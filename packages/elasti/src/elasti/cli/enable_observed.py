@@ -33,9 +33,9 @@ async def enable_observed(
         rest = len(observed) - len(chosen)
         if not chosen:
             raise Failure(
-                ExitCode.NOT_FOUND,
                 f"no observed ElastiService of {f'namespace {where}' if where else 'all namespaces'} is recommended"
                 f" ({counted(rest, 'other')} observed); nothing was changed",
+                code=ExitCode.NOT_FOUND,
                 remedy=f"See why: elasti report --observe{f' -n {where}' if where else ''}",
             )
         entries = [observed_entry(es) for es in chosen]
@@ -47,7 +47,7 @@ async def enable_observed(
             echo("nothing was changed (dry run)", err=True)
             return
         if not yes and not click.confirm(f"Let {counted(len(chosen), 'target')} sleep?"):
-            raise Failure(ExitCode.FAILED, "nothing was changed")
+            raise Failure("nothing was changed")
         for es in chosen:
             own = ElastiServices(client, es.metadata.namespace)
             await own.patch(es.metadata.name, MergePatch(policy_patch(observe=False)))

@@ -27,7 +27,7 @@ class ExitCode(enum.IntEnum):
 class Failure(click.ClickException):
     """An error that a person can act on: a message and a remedy, without a traceback."""
 
-    def __init__(self, code: ExitCode, message: str, *, remedy: str = "") -> None:
+    def __init__(self, message: str, *, code: ExitCode = ExitCode.FAILED, remedy: str = "") -> None:
         # It may quote objects of the cluster, which others write.
         super().__init__(one_line(message))
         self.code = code

@@ -120,7 +120,7 @@ class LazyGroup(click.Group):
                 raise  # the reader has gone, as after `| head`: click ends silently
             taken = error.errno == errno.EADDRINUSE
             remedy = "Another program uses that port; choose another, see --help." if taken else ""
-            raise Failure(ExitCode.FAILED, os_error_message(error), remedy=remedy) from error
+            raise Failure(os_error_message(error), remedy=remedy) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their help, without loading them."""

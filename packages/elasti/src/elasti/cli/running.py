@@ -60,7 +60,7 @@ def failure_from(error: Exception, *, source: str = "") -> Failure:
     """Return an error with its remedy; `source` is the origin of the configuration."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
     message = os_error_message(error) if isinstance(error, OSError) else str(error)
-    return Failure(code, message, remedy=_remedy(error, source))
+    return Failure(message, code=code, remedy=_remedy(error, source))
 
 
 def _remedy(error: Exception, source: str) -> str:
@@ -88,8 +88,8 @@ def is_not_installed(error: NotFound) -> bool:
 def not_installed() -> Failure:
     """Return the failure of a cluster without our CustomResourceDefinition."""
     return Failure(
-        ExitCode.NOT_INSTALLED,
         f"this cluster has no {PLURAL}.{GROUP}: Elasti is not installed",
+        code=ExitCode.NOT_INSTALLED,
         remedy=f"Install it: {INSTALL}\nOr only the definition: elasti crd | kubectl apply"
         " --server-side -f -",
     )

@@ -304,7 +304,6 @@ async def _request(
 def _is_observed(kind: RequestKind, es: ElastiService) -> Failure:
     to_sleep = f"To let it sleep: {enforce_command(es)}"
     return Failure(
-        ExitCode.FAILED,
         f"{es.metadata.name} is observed (spec.policy: Observe), so Elasti never scales it; nothing was requested",
         remedy="It is awake." if kind is RequestKind.WAKE else to_sleep,
     )
@@ -361,7 +360,7 @@ class _RequestWait:
         except TimeoutError:
             raise self._timed_out() from None
         if step.refused:
-            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
+            raise Failure(f"{meta.name} is not {outcome}: {step.refused}")
         echo(f"{meta.name} is {self._shown[1]} ({time.monotonic() - self._began:.1f} s)")
 
     async def _last_step(self, client: Client, changes: ElastiServiceWatch) -> RequestProgress:
@@ -408,13 +407,13 @@ class _RequestWait:
         name = self._seen.metadata.name
         if (self._seen.metadata.annotations or {}).get(self._kind.value) == self._text:
             return Failure(
-                ExitCode.TIMED_OUT,
                 f"{name}: the operator has not carried out the request to {self._kind.verb} yet"
                 f" (it is {self._shown[1]}); the request stays",
+                code=ExitCode.TIMED_OUT,
                 remedy="See what is wrong: elasti doctor",
             )
         return Failure(
-            ExitCode.TIMED_OUT,
             f"{name} is not {self._kind.outcome} yet (it is {self._shown[1]}): {why_of(self._seen)}",
+            code=ExitCode.TIMED_OUT,
             remedy=f"See more: elasti describe {name}",
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.cli.dev import container_environment, need_devkube
-from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.exits import Failure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -101,9 +101,9 @@ async def _run(*, keep: bool, ui: bool, fleet: bool) -> None:
                             "To look around: elasti demo --keep. For your own app: docs/start.md."
                         )
     except (NoAddresses, ComponentFailed) as error:
-        raise Failure(ExitCode.FAILED, str(error)) from error
+        raise Failure(str(error)) from error
     if lost:
-        raise Failure(ExitCode.FAILED, f"{lost} request{'' if lost == 1 else 's'} lost")
+        raise Failure(f"{lost} request{'' if lost == 1 else 's'} lost")
 
 
 class Demo:

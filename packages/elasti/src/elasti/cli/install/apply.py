@@ -208,8 +208,8 @@ class ServerSideApplier:
 def _no_namespace(obj: JsonObject) -> Failure:
     namespace = obj["metadata"]["namespace"]
     return Failure(
-        ExitCode.NOT_FOUND,
         f"namespace {namespace} does not exist",
+        code=ExitCode.NOT_FOUND,
         remedy=f"Create it: kubectl create namespace {namespace}",
     )
 
@@ -224,4 +224,4 @@ def _immutable(obj: JsonObject, error: Invalid) -> Failure:
             " the requests that they hold are lost: wake its sleeping targets first. Then delete it and try"
             f" again:\n  kubectl delete {obj['kind'].lower()} {meta['name']} -n {meta.get('namespace', '')}"
         )
-    return Failure(ExitCode.FAILED, f"{reference(obj)} is refused: {error}", remedy=remedy)
+    return Failure(f"{reference(obj)} is refused: {error}", remedy=remedy)

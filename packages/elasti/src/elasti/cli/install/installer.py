@@ -104,7 +104,6 @@ class Installer:
         await self._refuse_to_strand()
         if not self.image_is_named and await self._pulls_images():
             raise Failure(
-                ExitCode.FAILED,
                 f"--image is missing: {self.choices.image} is not published, so nodes cannot pull it",
                 remedy="Build one from the Dockerfile, push it, and name it: elasti install --image"
                 " registry.example.com/elasti:1",
@@ -228,8 +227,8 @@ class Installer:
             await self.client.mapper.by_kind(API_VERSION, KIND)
         except NoMatch:
             raise Failure(
-                ExitCode.NOT_INSTALLED,
                 f"this cluster has no {PLURAL}.{GROUP}, and --no-crd leaves it out",
+                code=ExitCode.NOT_INSTALLED,
                 remedy="An administrator applies it: elasti crd | kubectl apply --server-side -f -\n"
                 "With --no-wait that may come later.",
             ) from None
@@ -263,7 +262,6 @@ class Installer:
 
 def _abandoned(left: list[JsonObject]) -> Failure:
     return Failure(
-        ExitCode.FAILED,
         f"no operator would watch these ElastiServices: {name_some(left)}",
         remedy="Watch their namespaces too (--watch-namespace), or delete them first; deleting wakes"
         " their targets.",
@@ -273,7 +271,6 @@ def _abandoned(left: list[JsonObject]) -> Failure:
 def _stranded(dozing: list[JsonObject], choices: Choices) -> Failure:
     what = f"--image {choices.image} is older than this command" if choices.doze else "--no-doze"
     return Failure(
-        ExitCode.FAILED,
         f"{what}, and these targets doze; their requests would stay small: {name_some(dozing)}",
         remedy="Suspend them first (elasti suspend), or set their spec.sleep.mode to Zero, and try again when"
         " they are awake.",
@@ -283,7 +280,6 @@ def _stranded(dozing: list[JsonObject], choices: Choices) -> Failure:
 def _of_helm(found: InstalledOperator) -> Failure:
     release, namespace = found.helm_release, found.namespace
     return Failure(
-        ExitCode.FAILED,
         f"Elasti in namespace {namespace} is the Helm release {release}",
         remedy=f"Upgrade it with Helm: helm upgrade {release} CHART --namespace {namespace}\n"
         f"Or take it over, with the options that its values have: elasti install --namespace"
@@ -306,7 +302,6 @@ def _rival(other: InstalledOperator) -> Failure:
         " two from working at the same time"
     )
     return Failure(
-        ExitCode.FAILED,
         f"{what} is installed in namespace {other.namespace} and {where}: two operators would undo"
         " each other's work",
         remedy=remedy,

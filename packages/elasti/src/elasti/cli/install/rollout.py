@@ -98,7 +98,8 @@ async def definition_served(client: Client, seconds: float) -> None:
         await poll(served, _POLL_INTERVAL / 5, immediate=True, timeout=seconds)
     except TimeoutError:
         raise Failure(
-            ExitCode.TIMED_OUT, f"the cluster does not serve {PLURAL}.{GROUP} after {seconds:g} s"
+            f"the cluster does not serve {PLURAL}.{GROUP} after {seconds:g} s",
+            code=ExitCode.TIMED_OUT,
         ) from None
     client.mapper.invalidate()
 
@@ -154,5 +155,7 @@ def _timed_out(last: list[Rollout], namespace: str, seconds: float) -> Failure:
     )
     states = "; ".join(f"{item.name}: {item.words}" for item in late)
     return Failure(
-        ExitCode.TIMED_OUT, f"not ready after {seconds:g} s: {states}", remedy="\n".join(remedy)
+        f"not ready after {seconds:g} s: {states}",
+        code=ExitCode.TIMED_OUT,
+        remedy="\n".join(remedy),
     )

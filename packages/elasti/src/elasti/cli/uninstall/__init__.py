@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.names import NAMESPACE
-from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.exits import Failure
 from elasti.cli.options import cluster_options, namespace_option, timeout_option
 
 if TYPE_CHECKING:
@@ -118,4 +118,4 @@ def _ask() -> None:
         agreed = False
         click.echo(err=True)
     if not agreed:
-        raise Failure(ExitCode.FAILED, "nothing was removed; add --yes to skip the question")
+        raise Failure("nothing was removed; add --yes to skip the question")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, MANAGED_BY, PLURAL
 from elasti.api.states import State
-from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.exits import Failure
 from elasti.cli.install.inventory import (
     installed_operator,
     installed_operators,
@@ -128,7 +128,6 @@ def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
     """Return why nothing may be removed: others would lose what is theirs, or Helm does it."""
     if release := survey.helm_release:
         return Failure(
-            ExitCode.FAILED,
             f"Elasti in namespace {survey.namespace} is the Helm release {release}",
             remedy=f"helm uninstall {release} --namespace {survey.namespace}\n"
             "It wakes every target first, and keeps the ElastiServices and their definition.",
@@ -136,7 +135,6 @@ def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
     if keep or not survey.has_definition or not survey.needed_by:
         return None
     return Failure(
-        ExitCode.FAILED,
         f"the CustomResourceDefinition cannot be removed: {survey.needed_by}",
         remedy="Keep it, and all ElastiServices: --keep-crd",
     )

@@ -210,8 +210,8 @@ class Uninstaller:
             left = await self._instead(left)
         if left and not self.force:
             raise Failure(
-                ExitCode.TIMED_OUT,
                 f"not finalized in time: {name_some(left)}",
+                code=ExitCode.TIMED_OUT,
                 remedy="Run it again to continue; --force removes their finalizers.",
             )
         if left:
@@ -311,8 +311,8 @@ def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
     dark = any(es["status"].get("state") != State.SERVE for es in asleep)
     loss = "Services would not answer requests" if dark else "pods would keep small requests"
     return Failure(
-        ExitCode.TIMED_OUT,
         f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their {loss}",
+        code=ExitCode.TIMED_OUT,
         remedy="See why: elasti describe NAME. Then try again with a longer --timeout, or leave them"
         " so with --force.",
     )
