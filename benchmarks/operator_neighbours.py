@@ -195,13 +195,13 @@ async def serve(address: str, ports: range) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True)
+    parser.add_argument("--first", type=int, default=FIRST_RESOLVER_PORT)
     parser.add_argument("--ports", type=int, default=LAST_RESOLVER_PORT - FIRST_RESOLVER_PORT + 1)
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    asyncio.run(
-        serve(arguments.address, range(FIRST_RESOLVER_PORT, FIRST_RESOLVER_PORT + arguments.ports))
-    )
+    first = arguments.first
+    asyncio.run(serve(arguments.address, range(first, first + arguments.ports)))
 
 
 if __name__ == "__main__":

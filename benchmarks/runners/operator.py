@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.operator_ledger import RECEIVED, kinds, requests, scaled, watches
 from benchmarks.operator_objects import SYSTEM, Population
 from benchmarks.operator_places import Place, dev_place, real_place
 from benchmarks.operator_process import operator
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT, LOWEST_DATA_PORT
 from kubeloop.client import Client, ClientConfig
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from benchmarks.operator_process import OperatorRun
 
 _INTO_THE_STORM = 1.0
+_PORTS_OF_A_PROCESS = 10_000
 PLACES = {"dev": dev_place, "real": real_place}
 
 
@@ -70,17 +72,36 @@ class Neighbours:
         return json.loads(line)
 
 
-@contextmanager
-def neighbours(place: Place, core: int) -> Iterator[Neighbours]:
-    """Start them; they end with their standard input."""
+@contextlib.contextmanager
+def neighbours(place: Place, core: int, size: int) -> Iterator[Neighbours]:
+    """Start them, with a range of ports for that many Services; they end with their standard input."""
     argv = [sys.executable, "-m", "benchmarks.operator_neighbours"]
-    process = place.start([*argv, "--address", place.resolver_address], core=core, piped=True)
-    try:
-        yield Neighbours(process)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(timeout=60)
+    argv += ["--address", place.resolver_address]
+    first, last = ports_for(size)
+    starts = range(first, last + 1, _PORTS_OF_A_PROCESS)
+    with contextlib.ExitStack() as stack:
+        started = []
+        for start in starts:
+            ports = min(_PORTS_OF_A_PROCESS, last + 1 - start)
+            more = [f"--first={start}", f"--ports={ports}"]
+            process = place.start([*argv, *more], core=core, piped=True)
+            stack.callback(_end, process)
+            started.append(Neighbours(process))
+        # The others only have ports.
+        yield started[0]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(timeout=60)
+
+
+def ports_for(size: int) -> tuple[int, int]:
+    """Return the first and the last resolver port: the default range, if it is enough."""
+    if size <= LAST_RESOLVER_PORT - FIRST_RESOLVER_PORT:
+        return FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+    return LOWEST_DATA_PORT, LOWEST_DATA_PORT + 40_000 - 1
 
 
 class Trial:
@@ -97,6 +118,7 @@ class Trial:
         self._others = others
         self._population = population
         self._core = arguments.core
+        self._ports = ports_for(arguments.sizes[-1])
         self._idle = arguments.idle
         self._wakes = arguments.wakes
         self._polling = arguments.polling
@@ -107,8 +129,10 @@ class Trial:
     def _operator(
         self, *, kill: bool = False, **variables: str
     ) -> AbstractAsyncContextManager[OperatorRun]:
+        first, last = self._ports
         common = {
             "ELASTI_OPERATOR_NAMESPACE": SYSTEM,
+            "ELASTI_PORT_RANGE": f"{first}-{last}",
             "ELASTI_RESOLVER_PORT": str(self._others.admin_port),
             "POLLING_INTERVAL": f"{self._polling:g}s",
         }
@@ -281,7 +305,7 @@ class Trial:
 async def measure(place: Place, arguments: argparse.Namespace) -> dict[str, Any]:
     """Put one place through all sizes."""
     config = ClientConfig.from_kubeconfig(place.admin)
-    with neighbours(place, arguments.serving) as others:
+    with neighbours(place, arguments.serving, arguments.sizes[-1]) as others:
         async with Client(config) as client:
             population = Population(client)
             await population.prepare(place.resolver_address, others.admin_port)

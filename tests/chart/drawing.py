@@ -56,6 +56,7 @@ _CHOSEN: dict[str, st.SearchStrategy[Any]] = {
     "containerSecurityContext": st.sampled_from(
         [{}, {"capabilities": {"add": ["NET_BIND_SERVICE"]}}]
     ),
+    "portRange": st.sampled_from(["20000-29999", "9000-48999", "65436-65535", "32000-33000"]),
     "allowedNamespaces": st.lists(st.sampled_from(NAMESPACES), unique=True, max_size=2),
 }
 

@@ -73,6 +73,7 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
         {"kubeletStats": {"insecureTLS": True}},
     ),
     "default_triggers": (["--default-trigger=none"], {"defaultTriggers": []}),
+    "port_range": (["--port-range=20000-59999"], {"portRange": "20000-59999"}),
     "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
     "tls": (["--tls=required"], {"tls": {"required": True}}),
     "tls_secret": (["--tls-secret=of-cert-manager"], {"tls": {"secretName": "of-cert-manager"}}),

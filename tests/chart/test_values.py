@@ -101,6 +101,19 @@ def test_a_value_that_does_not_fit_is_refused_by_the_schema(wrong: JsonObject):
         render(wrong)
 
 
+@pytest.mark.parametrize(
+    "text", ["8999-20000", "20000-65536", "30000-20000", "20000-20098", "20000-60000"]
+)
+def test_a_range_of_ports_that_does_not_fit_is_refused_with_the_remedy(text: str):
+    with pytest.raises(RenderError, match=r"portRange: .*(9000-65535|100 to 40000)"):
+        render({"portRange": text})
+
+
+def test_a_range_that_policies_would_not_follow_is_refused():
+    with pytest.raises(RenderError, match="write portRange"):
+        render({"elastiController": {"env": {"ELASTI_PORT_RANGE": "30000-40000"}}})
+
+
 # Any
 
 

@@ -189,6 +189,27 @@ policyTypes: [Ingress]
 {{ mulf (float64 $number) (index $units (trimPrefix $number $text)) }}
 {{- end }}
 
+{{/* The resolvers' ports for Services, FIRST-LAST, as `elasti install --port-range` takes them. */}}
+{{- define "elasti.ports" -}}
+{{- $range := .Values.portRange -}}
+{{- if not (regexMatch "^[0-9]{1,5}-[0-9]{1,5}$" $range) }}{{ fail (printf "portRange: %q is not FIRST-LAST; write one such as 30000-49999" $range) }}{{ end -}}
+{{- $first := splitList "-" $range | first | atoi }}{{ $last := splitList "-" $range | last | atoi -}}
+{{- if or (lt $first 9000) (lt $last $first) (gt $last 65535) }}{{ fail (printf "portRange: %q does not rise within 9000-65535; below are the programs' own ports" $range) }}{{ end -}}
+{{- $size := add 1 (sub $last $first) | int -}}
+{{- if or (lt $size 100) (gt $size 40000) }}{{ fail (printf "portRange: %q has %d ports, and not 100 to 40000" $range $size) }}{{ end -}}
+{{- if or (hasKey .Values.elastiController.env "ELASTI_PORT_RANGE") (hasKey .Values.elastiController.envFromSecrets "ELASTI_PORT_RANGE") }}{{ fail "elastiController.env.ELASTI_PORT_RANGE is not enough, since policies follow it: write portRange" }}{{ end -}}
+{{ $range }}
+{{- end }}
+
+{{/* The ports of a resolver's own connections, if those of Linux (from 32768) are in the range: the larger part beside it. */}}
+{{- define "elasti.ephemeral" -}}
+{{- $ports := include "elasti.ports" . | splitList "-" -}}
+{{- $first := first $ports | atoi }}{{ $last := last $ports | atoi -}}
+{{- if ge $last 32768 -}}
+{{- ge (sub $first 9001) (sub 65534 $last) | ternary (printf "9000 %d" (sub $first 1)) (printf "%d 65535" (add $last 1)) -}}
+{{- end -}}
+{{- end }}
+
 {{/* A program's resources: what is below our minimum is raised to it. */}}
 {{- define "elasti.resources" -}}
 {{- $resources := (include "elasti.container" . | fromJson).resources | default dict -}}
@@ -234,6 +255,8 @@ policyTypes: [Ingress]
     {{- $_ := set $settings "ELASTI_KUBELET_ACCOUNT" (print $namespace "/elasti-kubelet-stats") -}}
     {{- if $root.Values.kubeletStats.insecureTLS }}{{ $_ := set $settings "ELASTI_KUBELET_INSECURE_TLS" "true" }}{{ end -}}
   {{- end -}}
+  {{- $ports := include "elasti.ports" $root -}}
+  {{- if ne $ports "20000-29999" }}{{ $_ := set $settings "ELASTI_PORT_RANGE" $ports }}{{ end -}}
   {{- if $root.Values.doze.enabled }}{{ $_ := set $settings "ELASTI_DOZE" "true" }}{{ end -}}
   {{- if $root.Values.enrolment.enabled -}}
     {{- $_ := set $settings "ELASTI_ENROLMENT" "true" -}}

@@ -118,7 +118,9 @@ async def _bind_writes(client: Client) -> None:
     policies = client.resource(f"{admission}/validatingadmissionpolicies")
     bindings = client.resource(f"{admission}/validatingadmissionpolicybindings")
     with contextlib.suppress(AlreadyExists):
-        await policies.create({"metadata": {"name": USER}, "spec": policy_spec(USER)})
+        await policies.create(
+            {"metadata": {"name": USER}, "spec": policy_spec(USER, (20000, 29999))}
+        )
         spec = {"policyName": USER, "validationActions": ["Deny"]}
         await bindings.create({"metadata": {"name": USER}, "spec": spec})
 

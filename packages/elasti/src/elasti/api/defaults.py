@@ -21,7 +21,10 @@ RESOLVER_SHARED_PORT = 8012
 DASHBOARD_PORT = 8014
 FIRST_RESOLVER_PORT = 20000
 LAST_RESOLVER_PORT = 29999
-"""The operator gives every port of a Service one of these; NetworkPolicies let them through."""
+"""The operator gives every port of a Service one of these, unless ELASTI_PORT_RANGE names others."""
+LOWEST_DATA_PORT = 9000
+"""Below are the programs' own ports. NetworkPolicies let all from here on through: a resolver opens no others, and
+what sleeps is reached at a port of the former range until it has moved."""
 
 COLD_START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """The buckets of a cold start's stages, some of which each program measures."""

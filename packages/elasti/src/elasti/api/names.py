@@ -40,6 +40,7 @@ TLS_NAME = "elasti.internal"
 
 FINALIZER = f"{GROUP}/finalizer"
 LEASE_NAME = "acf50383.truefoundry.io"
+PORT_RANGE = "ELASTI_PORT_RANGE"
 QUARANTINE_CONFIG_MAP = "elasti-resting-ports"
 """The ConfigMap in the operator's namespace that outlives it."""
 PAGE_CONFIG_MAP = "elasti-page"

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from elasti.api.defaults import LOWEST_DATA_PORT
+
 _SECONDS_PER_UNIT = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -25,6 +27,8 @@ _SECONDS_PER_UNIT = {
 NEAR = 0.85
 """How alike two names are, from 0 to 1, of which one may be the other misspelt."""
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)\Z")
+_PORT_RANGE = re.compile(r"(\d{1,5})-(\d{1,5})\Z", re.ASCII)
+_FEWEST_PORTS, _MOST_PORTS = 100, 40_000
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+\Z")
 
@@ -100,6 +104,24 @@ def parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
     return int(text)
+
+
+def parse_port_range(text: str) -> tuple[int, int]:
+    """Read the first and the last of the resolvers' ports, such as 20000-59999. Raises ValueError."""
+    found = _PORT_RANGE.match(text)
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    wrong = "it is not FIRST-LAST" if found is None else ""
+    if found and not LOWEST_DATA_PORT <= first <= last < 65536:
+        wrong = (
+            f"it does not rise within {LOWEST_DATA_PORT}-65535; below are the programs' own ports"
+        )
+    elif found and not _FEWEST_PORTS <= last - first + 1 <= _MOST_PORTS:
+        wrong = f"it has {last - first + 1} ports, and not {_FEWEST_PORTS} to {_MOST_PORTS}"
+    if wrong:
+        raise ValueError(
+            f"{text!r} is not a range of resolver ports: {wrong}; write one such as 30000-49999"
+        )
+    return first, last
 
 
 def parse_count(text: str) -> int:

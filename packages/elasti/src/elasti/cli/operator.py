@@ -135,6 +135,7 @@ def command(
       ELASTI_RESOLVER_NAMESPACE          elasti
       ELASTI_RESOLVER_SERVICE_NAME       elasti-resolver-service
       ELASTI_RESOLVER_PORT               8013, the resolvers' admin port
+      ELASTI_PORT_RANGE                  20000-29999, their ports for Services
       WATCH_NAMESPACES                   all; a list with commas
       POLLING_INTERVAL                   30s, how often triggers are read
       PROMETHEUS_TRIGGER_SERVER_ADDRESS  for triggers that name none

@@ -198,7 +198,7 @@ class Leader:
             from elasti.operator.report import notifications  # noqa: PLC0415 -- few have a URL
 
             self._notifier = notifications.Notifier(self.settings, self.metrics, self.clock)
-        self._ports = PortBook()
+        self._ports = PortBook(*self.settings.port_range)
         self._quarantine = PortQuarantine(
             self.client, namespace=self.settings.operator_namespace, clock=self.clock
         )

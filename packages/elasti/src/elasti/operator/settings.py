@@ -14,12 +14,14 @@ from typing import Any
 from elasti.api.defaults import (
     ENGAGE_SETTLE,
     ENROLMENT_OBSERVE_FOR,
+    FIRST_RESOLVER_PORT,
     HEALTH_PORT,
+    LAST_RESOLVER_PORT,
     OPERATOR_PORT,
     POLLING_INTERVAL,
     RESOLVER_ADMIN_PORT,
 )
-from elasti.api.names import LEASE_NAME, NAMESPACE, RESOLVER_SERVICE
+from elasti.api.names import LEASE_NAME, NAMESPACE, PORT_RANGE, RESOLVER_SERVICE
 from elasti.api.parsing import (
     Variables,
     is_http_url,
@@ -27,6 +29,7 @@ from elasti.api.parsing import (
     parse_count,
     parse_list,
     parse_port,
+    parse_port_range,
     parse_seconds,
     read_variables,
 )
@@ -49,6 +52,8 @@ class OperatorSettings(AuthnSettings):
     resolver_namespace: str = NAMESPACE
     resolver_service: str = RESOLVER_SERVICE
     resolver_admin_port: int = RESOLVER_ADMIN_PORT
+    #: what ports of Services get; resolvers open whatever status names, so only operators read it
+    port_range: tuple[int, int] = (FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT)
     watch_namespaces: tuple[str, ...] = ()  #: empty: the whole cluster
 
     polling_interval: float = POLLING_INTERVAL
@@ -164,6 +169,7 @@ VARIABLES: Variables = {
     "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
     "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),
     "ELASTI_RESOLVER_PORT": ("resolver_admin_port", parse_port),
+    PORT_RANGE: ("port_range", parse_port_range),
     "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
     "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
     "ELASTI_DEFAULT_TRIGGERS": ("default_triggers", parse_default_triggers),

@@ -333,7 +333,7 @@ def test_data_ports_are_open_and_admin_ports_are_not():
     }
     data, admin = policies["elasti-resolver"]["ingress"]
     assert "from" not in data
-    assert data["ports"] == [{"protocol": "TCP", "port": 20000, "endPort": 29999}]
+    assert data["ports"] == [{"protocol": "TCP", "port": 9000, "endPort": 65535}]
     assert admin["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-operator"}}}
     (wake,) = policies["elasti-operator"]["ingress"]
     assert wake["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-resolver"}}}
@@ -628,6 +628,12 @@ def test_noted_options_give_the_same_objects_again():
         ("--resolver-autoscaling=6-2", "is not a range"),
         ("--affinity=/nowhere/affinity.yaml", "cannot be read"),
         ("--dashboard=http://a.example.com", "not a host name"),
+        ("--port-range=20000", "not FIRST-LAST"),
+        ("--port-range=8000-20000", "9000-65535"),
+        ("--port-range=20000-65536", "9000-65535"),
+        ("--port-range=9000-9050", "51 ports"),
+        ("--port-range=20000-60000", "40001 ports"),
+        ("--env=operator:ELASTI_PORT_RANGE=20000-30000", "--port-range"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused_with_the_remedy(option: str, said: str):
@@ -638,7 +644,7 @@ def test_an_option_that_does_not_fit_is_refused_with_the_remedy(option: str, sai
 
 def test_the_operators_policy_binds_every_kind_that_an_autoscaler_lets_it_write():
     """A kind that is not matched, or has no rule, could be rewritten with a stolen token."""
-    spec = policy_spec("user")
+    spec = policy_spec("user", (20000, 29999))
     matched = {
         (rule["apiGroups"][0], kind)
         for rule in spec["matchConstraints"]["resourceRules"]

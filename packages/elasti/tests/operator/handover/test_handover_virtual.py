@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ from elasti.api.names import (
     PAUSED,
     PAUSED_BY_US_ANNOTATION,
     PAUSED_OBJECTS_ANNOTATION,
+    QUARANTINE_CONFIG_MAP,
     SLEEP_ANNOTATION,
     WAKE_ANNOTATION,
 )
@@ -620,7 +622,7 @@ async def test_a_status_that_names_the_port_of_another_is_corrected_and_reported
 ):
     book = PortBook()
     book.claim(PortOwner("2020-01-01T00:00:00Z", "other", "elsewhere"), {80: 23456})
-    monkeypatch.setattr(leader, "PortBook", lambda: book)
+    monkeypatch.setattr(leader, "PortBook", lambda *_range: book)
     env.web()
     async with env.operator():
         await env.becomes("Proxy")
@@ -860,6 +862,66 @@ async def test_a_crash_after_any_write_is_made_good_by_the_next_leader(
     assert env.selector == LABELS
     assert env.annotations("scaledobjects") == {}
     assert [service["metadata"]["name"] for service in env.all("services")] == ["web"]
+
+
+# A range of ports that changes
+
+
+def listed_port(env: Environment) -> int:
+    return int(env.get("endpointslices", slice_names("web")["IPv4"])["ports"][0]["port"])
+
+
+@pytest.mark.parametrize("number", [None, *range(1, 5)])
+async def test_another_range_moves_what_sleeps_and_empties_no_rotation(
+    env: Environment, number: int | None
+):
+    """Also if an operator dies after any write of the move, and if one of the former range leads again."""
+    env.web()
+    async with asleep(env):
+        former = listed_port(env)
+    ranges = (40000, 40999), env.settings.port_range
+    ports = [former]
+    for first, last in ranges:
+        env.settings = dataclasses.replace(env.settings, port_range=(first, last))
+        async with env.operator() as mover:
+            if number is not None:
+                mover.kill_at(number)
+            moved = asyncio.create_task(
+                eventually(lambda: listed_port(env) in range(first, last + 1), timeout=60.0)  # noqa: B023
+            )
+            killed = asyncio.create_task(mover.killed.wait())
+            await asyncio.wait([moved, killed], return_when=asyncio.FIRST_COMPLETED)
+            killed.cancel()
+        async with env.operator():
+            await moved
+            await asyncio.sleep(5)
+            assert env.status["resolverPorts"][0]["resolverPort"] == listed_port(env)
+        ports.append(listed_port(env))
+        assert str(ports[-2]) in quarantined(env)
+    assert len({*ports}) == 3, "what was left is quarantined, also outside of the range"
+    assert (env.state, env.replicas) == ("Proxy", 0)
+    assert env.dark == []
+
+
+def quarantined(env: Environment) -> dict[str, str]:
+    found = env.server.find(
+        "v1/configmaps", QUARANTINE_CONFIG_MAP, namespace=env.settings.operator_namespace
+    )
+    return found["data"] if found else {}
+
+
+async def test_resolvers_that_do_not_open_the_new_port_keep_the_former_one_in_rotation(env):
+    env.web()
+    async with asleep(env):
+        former = listed_port(env)
+    env.settings = dataclasses.replace(env.settings, port_range=(40000, 40999))
+    env.resolvers.answers = False
+    async with env.operator():
+        await asyncio.sleep(120)
+        assert (listed_port(env), env.state) == (former, "Proxy")
+        env.resolvers.answers = True
+        await eventually(lambda: listed_port(env) >= 40000, timeout=60.0)
+    assert env.dark == []
 
 
 # Names that cannot be, in objects that an older definition let pass

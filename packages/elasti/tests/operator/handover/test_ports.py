@@ -52,6 +52,25 @@ def test_ports_outside_the_range_are_not_claimed(port):
     assert book.held_by(OLD) == {}
 
 
+def test_ports_outside_the_range_are_to_be_written_down():
+    book = PortBook(40000, 40999)
+    book.claim(OLD, {80: 20001})
+    assert book.unwritten == {20001}
+
+
+def test_the_widest_range_has_room_for_40_000_and_a_namespace_gets_half():
+    book = PortBook(9000, 48999)
+    for number in range(20_000):
+        book.assign(PortOwner("2030-01-01T00:00:00Z", str(number), "bob"), f"bob/{number}", [80], 0)
+    with pytest.raises(PortsExhausted, match="share of 20000"):
+        book.assign(PortOwner("2030-01-01T00:00:00Z", "one more", "bob"), "bob/more", [80], 0)
+    for number in range(20_000):
+        owner = PortOwner("2030-01-01T00:00:00Z", f"c{number}", f"carol-{number % 9}")
+        book.assign(owner, f"carol/{number}", [80], 0)
+    with pytest.raises(PortsExhausted, match="of 40000"):
+        book.assign(PortOwner("2030-01-01T00:00:00Z", "z", "z"), "z/more", [80], 0)
+
+
 BOB = PortOwner("2030-01-02T00:00:00Z", "b", "bob")
 CAROL = PortOwner("2030-01-03T00:00:00Z", "c", "carol")
 

@@ -113,6 +113,17 @@ async def test_what_is_noted_is_found_by_the_next_until_its_hour_is_over():
     assert await resting(maps, clock).load() == {}
 
 
+async def test_a_config_map_holds_the_youngest_of_too_many():
+    maps, clock = Maps(), Clock()
+    book = resting(maps, clock)
+    await book.note(range(20000, 30000))
+    clock.advance(1)
+    await book.note(range(30000, 40000))
+    assert maps.data is not None
+    assert len(maps.data) == 15_000
+    assert {str(port) for port in range(30000, 40000)} <= maps.data.keys(), "the oldest go"
+
+
 async def test_what_is_over_goes_with_the_next_write():
     maps, clock = Maps(), Clock()
     book = resting(maps, clock)

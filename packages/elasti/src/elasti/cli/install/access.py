@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from elasti.api.defaults import (
     DASHBOARD_PORT,
-    FIRST_RESOLVER_PORT,
-    LAST_RESOLVER_PORT,
+    LOWEST_DATA_PORT,
     OPERATOR_PORT,
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
@@ -278,8 +277,8 @@ def policies(choices: Choices) -> Iterator[Manifest]:
 
     The kubelet's probes are let in by every policy engine.
     """
-    first, last = FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
-    data = [_allowed(first, last)]
+    # Not the range alone: what sleeps on a former one must be reached until it has moved.
+    data = [_allowed(LOWEST_DATA_PORT, 65535)]
     shared = f", {RESOLVER_SHARED_PORT}" if choices.shared_port else ""
     if shared:
         data.append(_allowed(RESOLVER_SHARED_PORT))
@@ -293,7 +292,7 @@ def policies(choices: Choices) -> Iterator[Manifest]:
     )
     admin = {"from": [_pods(Program.OPERATOR), scrapers], "ports": [_allowed(RESOLVER_ADMIN_PORT)]}
     yield Manifest(
-        f"Data ports ({first}-{last}{shared}): every client, since they stand for Services that"
+        f"Data ports (from {LOWEST_DATA_PORT}{shared}): every client, since they stand for Services that"
         f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
         f" metrics: enabled.{out.format('')}",
         _policy(Program.RESOLVER, [{"ports": data}, admin], choices),

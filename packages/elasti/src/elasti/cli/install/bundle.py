@@ -20,11 +20,12 @@ from elasti.api.crd import custom_resource_definition, template_definition
 from elasti.api.defaults import (
     DASHBOARD_PORT,
     HEALTH_PORT,
+    LOWEST_DATA_PORT,
     OPERATOR_PORT,
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
 )
-from elasti.api.names import DEFAULT_TRIGGERS_ANNOTATION, KUBELET_ACCOUNT, TLS_SECRET
+from elasti.api.names import DEFAULT_TRIGGERS_ANNOTATION, KUBELET_ACCOUNT, PORT_RANGE, TLS_SECRET
 from elasti.api.triggers import cluster
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
 from elasti.cli.install.access import (
@@ -41,6 +42,7 @@ from elasti.cli.install.access import (
     wake_policy,
 )
 from elasti.cli.install.choices import (
+    DEFAULT_PORT_RANGE,
     DEFAULT_TRIGGERS,
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
@@ -84,6 +86,7 @@ _POD_SECURITY = {
     "fsGroup": USER,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+_FIRST_EPHEMERAL = 32768  # Linux' default
 _CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -133,13 +136,24 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
         "serviceAccountName": account(program),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS[program],
-        "securityContext": _POD_SECURITY,
+        "securityContext": _pod_security(program, choices),
         "topologySpreadConstraints": [_spread(program)],
         **({} if choices.namespaced else {"priorityClassName": PRIORITY_CLASS}),
         **_placement(program, choices),
         "containers": [_container(program, choices)],
         "volumes": [volume for volume, _ in _volumes(program, choices)],
     }
+
+
+def _pod_security(program: Program, choices: Choices) -> JsonObject:
+    """Return a pod's context; a resolver's own connections to pods use no port of the range."""
+    first, last = choices.ports
+    if program is not Program.RESOLVER or last < _FIRST_EPHEMERAL:
+        return _POD_SECURITY
+    below, above = (LOWEST_DATA_PORT, first - 1), (last + 1, 65535)
+    low, high = below if below[1] - below[0] >= above[1] - above[0] else above
+    sysctl = {"name": "net.ipv4.ip_local_port_range", "value": f"{low} {high}"}
+    return {**_POD_SECURITY, "sysctls": [sysctl]}
 
 
 def _placement(program: Program, choices: Choices) -> JsonObject:
@@ -267,10 +281,12 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
                 settings[cluster.KUBELET_INSECURE_TLS] = "true"
         if triggers := choices.usable_default_triggers:
             settings[DEFAULT_TRIGGERS] = ",".join(triggers)
-        if choices.doze:
-            settings["ELASTI_DOZE"] = "true"
-        if choices.enrolment:
-            settings["ELASTI_ENROLMENT"] = "true"
+        given = {
+            PORT_RANGE: choices.port_range if choices.port_range != DEFAULT_PORT_RANGE else "",
+            "ELASTI_DOZE": "true" if choices.doze else "",
+            "ELASTI_ENROLMENT": "true" if choices.enrolment else "",
+        }
+        settings |= {name: value for name, value in given.items() if value}
     else:
         settings["TMPDIR"] = SCRATCH
         if choices.shared_port:

@@ -12,7 +12,9 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
-from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE, TLS_SECRET
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE, PORT_RANGE, TLS_SECRET
+from elasti.api.parsing import parse_port_range
 from kubeloop.objects.names import DNS_LABEL_63
 from kubeloop.objects.quantities import Quantity
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 IMAGE = f"elasti:{__version__}"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+DEFAULT_PORT_RANGE = f"{FIRST_RESOLVER_PORT}-{LAST_RESOLVER_PORT}"
 DEFAULT_TRIGGERS = "ELASTI_DEFAULT_TRIGGERS"
 OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
@@ -82,6 +85,7 @@ class Choices:
     resources: over the defaults, by program, such as `limits.memory`. secret_variables: a Secret and its
     key, by program and variable. tolerations: as taints are written, KEY[=VALUE][:EFFECT].
     autoscaling: of the resolvers, in the place of `resolver_replicas`.
+    port_range: the resolvers' ports for Services, FIRST-LAST.
     shared_port: whether the resolvers listen on the port that finds Services by the Host header.
     kubelet_stats: whether the operator reads kubelets, never if it is namespaced.
     kubelet_insecure_tls: also those whose certificate is not the cluster's. default_triggers: of
@@ -110,6 +114,7 @@ class Choices:
     tls_secret: str = ""
     with_namespace: bool = True
     with_definition: bool = True
+    port_range: str = DEFAULT_PORT_RANGE
     shared_port: bool = False
     kubelet_stats: bool = True
     kubelet_insecure_tls: bool = False
@@ -161,6 +166,7 @@ class Choices:
             raise ChoiceError(
                 "--enrolment reads Namespaces and ElastiTemplates, which are the cluster's: leave out --namespaced"
             )
+        _check_ports(self)
         for program, wanted in self.resources.items():
             for name, text in wanted.items():
                 _check_resource(program, name, text)
@@ -179,6 +185,11 @@ class Choices:
     def programs(self) -> tuple[Program, ...]:
         """The programs of this installation."""
         return (*PROGRAMS, Program.DASHBOARD) if self.dashboard_hosts else PROGRAMS
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """The first and the last of the resolvers' ports for Services."""
+        return parse_port_range(self.port_range)
 
     @property
     def image_is_older(self) -> bool:
@@ -248,6 +259,7 @@ class InstallOptions(TypedDict, total=False):
     tls_secret: str
     with_namespace: bool
     with_definition: bool
+    port_range: str
     shared_port: bool
     kubelet_stats: bool
     kubelet_insecure_tls: bool
@@ -286,6 +298,18 @@ def read_toleration(text: str) -> JsonObject:
     if found["value"] is not None:
         read |= {"operator": "Equal", "value": found["value"]}
     return read | ({"effect": found["effect"]} if found["effect"] else {})
+
+
+def _check_ports(choices: Choices) -> None:
+    try:
+        parse_port_range(choices.port_range)
+    except ValueError as error:
+        raise ChoiceError(f"--port-range {error}") from None
+    for given in (choices.variables, choices.secret_variables):
+        if PORT_RANGE in given.get("operator", {}):
+            raise ChoiceError(
+                f"--env operator:{PORT_RANGE} is not enough, since policies follow it: write --port-range"
+            )
 
 
 def _check_resource(program: str, name: str, text: str) -> None:

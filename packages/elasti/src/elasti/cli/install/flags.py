@@ -15,11 +15,12 @@ from typing import Any, TypeAlias, cast
 
 import click
 
-from elasti.api.defaults import RESOLVER_SHARED_PORT
+from elasti.api.defaults import LOWEST_DATA_PORT, RESOLVER_SHARED_PORT
 from elasti.api.names import NAMESPACE, SLEEP_LABEL
 from elasti.api.parsing import NEAR, SettingsError
 from elasti.cli.install.choices import (
     BY_PROGRAM,
+    DEFAULT_PORT_RANGE,
     IMAGE,
     PROGRAMS,
     Autoscaling,
@@ -327,6 +328,13 @@ _OPTIONS = (
     ),
     _switch("with_definition", "Do not install the CustomResourceDefinition."),
     _switch("with_namespace", "Do not create the Namespace; it must exist."),
+    _option(
+        "port_range",
+        metavar="FIRST-LAST",
+        show_default=DEFAULT_PORT_RANGE,
+        help="The resolvers' ports, of which each port of a Service takes one: up to 40000, within"
+        f" {LOWEST_DATA_PORT}-65535.",
+    ),
     _toggle(
         "shared_port",
         f"Open port {RESOLVER_SHARED_PORT}, on which the Host header selects the Service: its clients"

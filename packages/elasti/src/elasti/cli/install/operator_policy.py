@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
 from elasti.api.names import (
     DRAIN_KEY,
     ENROLLED_LABEL,
@@ -52,13 +51,13 @@ def operator_policy(choices: Choices) -> Iterator[Manifest]:
     yield from policy_and_binding(
         NAME,
         choices,
-        policy_spec(user, enrols=choices.enrolment),
+        policy_spec(user, choices.ports, enrols=choices.enrolment),
         "The operator may write only its own objects, even if its token is stolen. Kubernetes 1.30 or newer.",
     )
 
 
-def policy_spec(user: str, *, enrols: bool = False) -> JsonObject:
-    """Return the policy for an account."""
+def policy_spec(user: str, ports: tuple[int, int], *, enrols: bool = False) -> JsonObject:
+    """Return the policy for an account, and for a range of resolver ports."""
     own, message = _ELASTISERVICES
     if enrols:
         own, message = f"({own}) || ({_IS_ENROLLED})", f"{message}, unless enrolment made them"
@@ -73,7 +72,8 @@ def policy_spec(user: str, *, enrols: bool = False) -> JsonObject:
     ]
     is_operator = f"request.userInfo.username == '{user}'"
     operations = ("CREATE", "UPDATE", "DELETE")
-    return policy_rules(_MATCHED, operations, {"is-operator": is_operator}, _VARIABLES, validations)
+    variables = _VARIABLES | {"are_resolver_ports": _ARE_RESOLVER_PORTS.format(*ports)}
+    return policy_rules(_MATCHED, operations, {"is-operator": is_operator}, variables, validations)
 
 
 def _same(field: str, free: Sequence[str] = ()) -> str:
@@ -116,11 +116,10 @@ _VARIABLES = {
     ),
     "is_ours": f"'{MANAGED_BY_LABEL}' in variables.labels &&"
     f" variables.labels['{MANAGED_BY_LABEL}'] == '{MANAGED_BY}'",
-    "are_resolver_ports": (
-        "object.?ports.orValue([]).all(port, has(port.port) &&"
-        f" port.port >= {FIRST_RESOLVER_PORT} && port.port <= {LAST_RESOLVER_PORT})"
-    ),
 }
+_ARE_RESOLVER_PORTS = (
+    "object.?ports.orValue([]).all(port, has(port.port) && port.port >= {} && port.port <= {})"
+)
 _ONLY_DRAINS = (
     f"{_same('spec', ('selector',))} && {_same('spec.selector', (DRAIN_KEY,))} && {_unchanged()}"
 )
@@ -169,7 +168,7 @@ _RULES = (
             "variables.is_gone || variables.are_resolver_ports"
             " || (variables.is_changed && object.?ports == oldObject.?ports)"
         ),
-        f"publishes resolver ports only, {FIRST_RESOLVER_PORT} to {LAST_RESOLVER_PORT}",
+        "publishes resolver ports only, from --port-range",
     ),
     *(
         (kind, "false", "only scales workloads")

@@ -89,12 +89,15 @@ class PortBook:
         """Take ports that are published or reported already: the first claim for a port counts.
 
         An owner keeps what it has, of whatever age it is. What is quarantined is not claimed: a report of
-        it can only be an old one.
+        it can only be an old one. What lies outside of the range is given up, and written down as quarantined:
+        the range may be changed back, and another leader may have the former one.
         """
         held = self._held.setdefault(owner, {})
         for service_port, port in wanted.items():
             taken = service_port in held or port in self._owners or port in self._freed
-            if self._has(port) and not taken:
+            if not self._has(port):
+                self.unwritten.add(port)
+            elif not taken:
                 self._take(owner, service_port, port)
 
     def assign(

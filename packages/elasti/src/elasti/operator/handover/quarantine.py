@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _REWRITE_AFTER = 60.0
 _TRIES = 3
+_MOST_WRITTEN = 15_000
 _RETRY = Backoff(duration=0.5, factor=2.0, jitter=0.2, cap=10.0)
 
 _log = structlog.get_logger(__name__)
@@ -105,7 +106,15 @@ class PortQuarantine:
 
     async def _write(self, ports: set[int]) -> None:
         now = self._clock.now()
-        expired = [port for port, at in self._written.items() if self._now() - at >= QUARANTINE]
+        # One ConfigMap has no room for every port: those that were freed first are the nearest to their end.
+        oldest = sorted(self._written, key=self._written.__getitem__)
+        excess = max(len(oldest) + len(ports) - _MOST_WRITTEN, 0)
+        old = now.timestamp() - QUARANTINE
+        expired = [
+            port
+            for index, port in enumerate(oldest)
+            if port not in ports and (index < excess or self._written[port] <= old)
+        ]
         stamp = format_time(now)
         data = {str(port): None for port in expired} | {str(port): stamp for port in sorted(ports)}
         try:
