@@ -235,6 +235,8 @@ async def test_odd_bytes_are_refused_and_not_an_error(visitor: Visitor):
         b"POST %b/api/services/shop/web/%%ff HTTP/1.1\r\nX-CSRF-Token: \xff" % path.encode(),
         b"GET %b/assets/%%ed%%a0%%80 HTTP/1.1" % path.encode(),
         b"GET / HTTP/1.1\r\nOrigin: \xff\xfe",
+        b"GET / HTTP/1.1\r\nCookie: a=\0",
+        b"GET \xff\xfe HTTP/1.1",
     ):
         answer = await raw(visitor.server.port, line)
         status = int(answer.split()[1])

@@ -111,7 +111,9 @@ class PageServer(abc.ABC):
     def __init__(self, elasti_namespace: str, limits: ConnectionLimits, base: str = "") -> None:
         """Serve below `base`, a path without a slash at its end."""
         self._elasti_namespace = elasti_namespace
-        self._server = HttpServer(self._guard, limits, max_body=4096, shutdown_timeout=0.5)
+        self._server = HttpServer(
+            self._guard, limits, max_body=4096, shutdown_timeout=0.5, headers=_HEADERS
+        )
         service = base + "/api/services/{namespace}/{name}"
         self._routes = Router(
             {
@@ -141,14 +143,12 @@ class PageServer(abc.ABC):
     async def _guard(self, request: Request) -> Response:
         try:
             answered = self._admit(request)
-            response = await self._routes(request) if answered is None else answered
+            return await self._routes(request) if answered is None else answered
         except KubeError as error:
             status = error.status.code if isinstance(error, ApiError) else 502
-            response = _json(status or 502, {"message": str(error)})
+            return _json(status or 502, {"message": str(error)})
         except HttpError as error:
-            response = _json(error.status, {"message": str(error)})
-        response.headers |= _HEADERS
-        return response
+            return _json(error.status, {"message": str(error)})
 
     @abc.abstractmethod
     def _admit(self, request: Request) -> Response | None:

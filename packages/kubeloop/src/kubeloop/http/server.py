@@ -171,8 +171,11 @@ class HttpServer:
         *,
         max_body: int = _MAX_BODY,
         shutdown_timeout: float = 60.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`headers` are part of every answer, refusals of what is not HTTP included."""
         self.handler = handler
+        self.headers = dict(headers or {})
         self.limits = limits or ConnectionLimits()
         self.max_body = max_body
         self.optional_tls: Callable[[], ssl.SSLContext | None] | None = None
@@ -499,7 +502,7 @@ class _ServerConnection(asyncio.BufferedProtocol):
         """Send an answer; return whether its end is known without closing the connection."""
         body, phrase = response.body, _PHRASES.get(response.status, "")
         is_bodiless = response.status in _BODILESS
-        fields = {"Content-Type": response.content_type} | response.headers
+        fields = {"Content-Type": response.content_type} | response.headers | self._owner.headers
         fields["Date"] = SystemClock().now().strftime("%a, %d %b %Y %H:%M:%S GMT")
         chunked = not isinstance(body, bytes) and head is not None and head.minor == 1
         if is_bodiless:
