@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from elasti.api.crd import custom_resource_definition
-from elasti.cli.install.choices import Choices, InstallOptions
+from elasti.cli.install.choices import OPTIONS, Choices
 from elasti.cli.main import main
 from tests.chart.rendering import CHART, JsonObject, comparable, found, is_hook, render
 
@@ -198,7 +198,7 @@ def test_all_options_at_once_give_the_same_objects(without: set[str], tmp_path: 
 def test_every_choice_of_an_installation_is_in_the_matrix():
     fields = {field.name for field in dataclasses.fields(Choices)}
     assert fields - NOT_THE_CHARTS == MATRIX.keys() - {"defaults"}
-    assert {*InstallOptions.__annotations__} <= fields
+    assert {*OPTIONS} <= fields
 
 
 def test_the_definition_is_the_programs_own():

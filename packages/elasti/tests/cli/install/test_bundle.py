@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -20,10 +19,10 @@ from elasti.cli.install.choices import (
     PROGRAMS,
     ChoiceError,
     Choices,
-    InstallOptions,
     Program,
 )
 from elasti.cli.install.flags import choices_of, merged, read_program_variables, written
+from elasti.cli.install.inventory import read_options
 from elasti.cli.install.operator_policy import policy_spec
 from elasti.cli.main import main
 from elasti.operator.autoscalers import AUTOSCALERS
@@ -602,7 +601,7 @@ def test_noted_options_give_the_same_objects_again():
         for obj in first
         if obj["metadata"]["name"] == "elasti-operator" and obj["kind"] == "Deployment"
     )
-    options = msgspec.json.decode(noted, type=InstallOptions)
+    options = read_options(noted)
     assert {*written(options)} >= {
         "--toleration spot",
         "--resolver-autoscaling 2-6@70",

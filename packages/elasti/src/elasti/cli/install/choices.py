@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_type_hints
 
 from elasti._version import __version__
 from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
@@ -19,10 +20,10 @@ from kubeloop.objects.names import DNS_LABEL_63
 from kubeloop.objects.quantities import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kubeloop.objects.meta import JsonObject
 
+# Options that were given, by the names of `Choices`; variables by the program's word.
+InstallOptions: TypeAlias = dict[str, Any]
 
 IMAGE = f"elasti:{__version__}"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
@@ -239,51 +240,18 @@ class Choices:
     def options(self) -> InstallOptions:
         """Return what differs from the defaults, for a later call to keep."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        found = {name: getattr(self, name) for name in InstallOptions.__annotations__}
-        chosen = {
+        found = {name: getattr(self, name) for name in OPTIONS}
+        return {
             name: value for name, value in found.items() if value != defaults[name] and value != {}
         }
-        return cast("InstallOptions", chosen)
 
 
-class InstallOptions(TypedDict, total=False):
-    """The options that were given, by the names of `Choices`; variables by the program's word."""
-
-    image: str
-    namespaced: bool
-    watch_namespaces: tuple[str, ...]
-    operator_replicas: int
-    resolver_replicas: int
-    authentication: bool
-    tls: str
-    tls_secret: str
-    with_namespace: bool
-    with_definition: bool
-    port_range: str
-    shared_port: bool
-    kubelet_stats: bool
-    kubelet_insecure_tls: bool
-    default_triggers: tuple[str, ...]
-    doze: bool
-    enrolment: bool
-    waiting_page: bool
-    client_connections: int
-    unlimited_clients: tuple[str, ...]
-    dashboard_hosts: tuple[str, ...]
-    variables: dict[str, dict[str, str]]
-    secret_variables: dict[str, dict[str, str]]
-    resources: dict[str, dict[str, str]]
-    pull_secrets: tuple[str, ...]
-    labels: dict[str, str]
-    node_selector: dict[str, str]
-    tolerations: tuple[str, ...]
-    affinity: dict[str, Any]
-    autoscaling: Autoscaling
-    operator_policy: bool
-    egress_policies: bool
-    egress_ports: tuple[int, ...]
-
-
+# What an installation keeps from call to call, with the types of the values.
+OPTIONS = {
+    name: hint
+    for name, hint in get_type_hints(Choices).items()
+    if name not in ("namespace", "operator_url", "api_ports")
+}
 BY_PROGRAM = ("variables", "secret_variables", "resources")
 
 

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import click
 
@@ -22,6 +22,7 @@ from elasti.cli.install.choices import (
     BY_PROGRAM,
     DEFAULT_PORT_RANGE,
     IMAGE,
+    OPTIONS,
     PROGRAMS,
     Autoscaling,
     ChoiceError,
@@ -67,25 +68,24 @@ _FLAGS = {
 
 def merged(kept: InstallOptions, given: InstallOptions) -> InstallOptions:
     """Return the options of an installation with those of a call over them."""
-    found: dict[str, Any] = {**kept, **given}
+    found: InstallOptions = {**kept, **given}
     for option in BY_PROGRAM:
-        before: dict[str, Any] = kept.get(option, {})  # type: ignore[assignment]  # as InstallOptions has them
-        now: dict[str, Any] = given.get(option, {})  # type: ignore[assignment]
+        before, now = kept.get(option, {}), given.get(option, {})
         found[option] = {
             name: {**before.get(name, {}), **now.get(name, {})} for name in {**before, **now}
         }
     # A variable has one source: the one that was given last.
     for one, other in (("variables", "secret_variables"), ("secret_variables", "variables")):
-        for program, named in cast("dict[str, Any]", given.get(one, {})).items():
+        for program, named in given.get(one, {}).items():
             for name in named:
                 found[other].get(program, {}).pop(name, None)
-    return cast("InstallOptions", {name: value for name, value in found.items() if value != {}})
+    return {name: value for name, value in found.items() if value != {}}
 
 
 def written(options: InstallOptions) -> list[str]:
     """Return options as a user writes them."""
     found: list[str] = []
-    for name, value in cast("dict[str, Any]", options).items():
+    for name, value in options.items():
         flag = _flag(name)
         if name == "autoscaling":
             found.append("{} {}-{}@{}".format(flag, *value))
@@ -273,7 +273,7 @@ def _refuse_misspelt(program: str, name: str, known: Mapping[str, Collection[str
 
 
 def _option(name: str, read: Callable[[Any], Any] | None = None, **attributes: Any) -> Decorator:
-    """Return an option of that name in `InstallOptions`; None if it is not given."""
+    """Return an option of that name in `OPTIONS`; None if it is not given."""
 
     def called(_ctx: click.Context, _param: click.Parameter, given: Any) -> Any:
         try:
@@ -459,7 +459,7 @@ def install_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def called(*args: Any, **flags: Any) -> None:
-        given = {name: flags.pop(name) for name in InstallOptions.__annotations__}
+        given = {name: flags.pop(name) for name in OPTIONS}
         options = {name: value for name, value in given.items() if value is not None}
         command(*args, options=options, **flags)
 

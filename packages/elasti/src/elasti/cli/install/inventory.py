@@ -16,6 +16,7 @@ from elasti.api.names import DEFAULT_TRIGGERS_ANNOTATION, ELASTISERVICES, FINALI
 from elasti.api.parsing import parse_list
 from elasti.cli.install.choices import (
     DEFAULT_TRIGGERS,
+    OPTIONS,
     OPTIONS_ANNOTATION,
     InstallOptions,
     Program,
@@ -95,7 +96,7 @@ class InstalledOperator:
     watches: tuple[str, ...]
     is_ours: bool
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: InstallOptions = dataclasses.field(default_factory=InstallOptions)
+    options: InstallOptions = dataclasses.field(default_factory=dict)
     helm_release: str = ""
     chosen_triggers: str | None = None
 
@@ -201,27 +202,29 @@ def _read(deployment: JsonObject) -> InstalledOperator:
         for container in containers
         for item in container.get("env") or ()
     }
-    labels = meta.get("labels") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     of_helm = labels.get("app.kubernetes.io/managed-by") == "Helm"
-    release = (
-        (meta.get("annotations") or {}).get("meta.helm.sh/release-name", "") if of_helm else ""
-    )
+    release = notes.get("meta.helm.sh/release-name", "") if of_helm else ""
     watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
     return InstalledOperator(
         meta["namespace"],
         watches,
         _is_ours(labels),
         variables,
-        {} if release else _options(meta),  # an earlier note, which Helm left there
+        # With Helm it is an earlier note, which Helm left there.
+        {} if release else read_options(notes.get(OPTIONS_ANNOTATION, "{}")),
         release,
-        (meta.get("annotations") or {}).get(DEFAULT_TRIGGERS_ANNOTATION),
+        notes.get(DEFAULT_TRIGGERS_ANNOTATION),
     )
 
 
-def _options(meta: JsonObject) -> InstallOptions:
-    noted = (meta.get("annotations") or {}).get(OPTIONS_ANNOTATION, "{}")
+def read_options(noted: str) -> InstallOptions:
+    """Read the options that an installation notes; none from a note that is not one of ours."""
     try:
-        return msgspec.json.decode(noted, type=InstallOptions)
+        found = msgspec.json.decode(noted, type=InstallOptions)
+        return {
+            name: msgspec.convert(found[name], OPTIONS[name]) for name in OPTIONS if name in found
+        }
     except msgspec.DecodeError:
         return {}  # not written by us: ignored
 
