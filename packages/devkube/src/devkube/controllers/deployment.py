@@ -24,21 +24,21 @@ from devkube.controllers.objects import (
 )
 from devkube.controllers.pod_control import (
     claim_owned,
+    delete_same,
     is_namespace_ending,
     note_write,
     orphans_of,
     owners_of,
+    patch_owned,
     report_status,
 )
 from kubeloop.client.errors import ApiError, NotFound
-from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.owners import controller_of
-from kubeloop.objects.patches import MergePatch
 
 NAME = "deployment"
 _COMPONENT = "deployment-controller"
@@ -99,7 +99,7 @@ class DeploymentReconciler:
         for change in step.changes:
             await self._change(deployment, change)
         for item in step.remove:
-            await self._remove(item)
+            await delete_same(self._sets, item.metadata, "Background")
         await self._write(deployment, step)
 
     async def _create(self, deployment: Deployment, body: JsonObject) -> bool:
@@ -131,8 +131,7 @@ class DeploymentReconciler:
             document["metadata"]["annotations"] = change.annotations
         if spec:
             document["spec"] = spec
-        written = await self._sets.patch(meta.name, MergePatch(document), namespace=meta.namespace)
-        note_write(self.guard, deployment, REPLICA_SETS, written)
+        await patch_owned(self.guard, deployment, self._sets, meta, document)
         if change.replicas is not None:
             before = change.target.spec.replicas
             way = "up" if change.replicas > before else "down"
@@ -141,25 +140,12 @@ class DeploymentReconciler:
                 f"Scaled {way} replica set {meta.name} from {before} to {change.replicas}",
             )
 
-    async def _remove(self, item: ReplicaSet) -> None:
-        meta = item.metadata
-        with contextlib.suppress(NotFound):
-            await self._sets.delete(
-                meta.name,
-                namespace=meta.namespace,
-                preconditions=Preconditions(uid=meta.uid),
-                propagation="Background",
-            )
-
     async def _write(self, deployment: Deployment, step: DeploymentPlan) -> None:
         meta, revision = deployment.metadata, step.revision
         if revision is not None and (meta.annotations or {}).get(REVISION) != revision:
             document = {"metadata": {"uid": meta.uid, "annotations": {REVISION: revision}}}
             with contextlib.suppress(NotFound):
-                written = await self._deployments.patch(
-                    meta.name, MergePatch(document), namespace=meta.namespace
-                )
-                note_write(self.guard, deployment, DEPLOYMENTS, written)
+                await patch_owned(self.guard, deployment, self._deployments, meta, document)
         await report_status(self.guard, self._deployments, deployment, step.status)
 
     def _report(self, deployment: Deployment, message: str) -> None:

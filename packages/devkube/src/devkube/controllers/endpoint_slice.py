@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 
 import msgspec
@@ -20,9 +19,14 @@ from devkube.controllers.endpoint_slice_plan import (
     plan_slices,
 )
 from devkube.controllers.objects import NODES, SlimNode, SlimPod
-from devkube.controllers.pod_control import controller_reference, is_namespace_ending, note_write
-from kubeloop.client.errors import ApiError, KubeError, NotFound
-from kubeloop.client.request import Preconditions
+from devkube.controllers.pod_control import (
+    controller_reference,
+    delete_same,
+    is_namespace_ending,
+    note_write,
+    patch_owned,
+)
+from kubeloop.client.errors import ApiError, KubeError
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request
 from kubeloop.controller.sources import map_func
@@ -30,7 +34,7 @@ from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.informer.handlers import Notification, Updated
 from kubeloop.objects.core import MANAGED_BY_LABEL, EndpointSlice, Service
 from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import MergePatch, create_merge_patch
+from kubeloop.objects.patches import create_merge_patch
 
 NAME = "endpointslice"
 BY_SERVICE = "service"
@@ -114,7 +118,7 @@ class SliceReconciler:
         for draft in plan.update:
             await self._update(service, draft)
         for item in plan.delete:
-            await self._delete(item)
+            await delete_same(self._slices, item.metadata)
 
     async def _create(self, service: Service, draft: SliceDraft) -> None:
         meta = service.metadata
@@ -145,17 +149,7 @@ class SliceReconciler:
             "metadata": {"resourceVersion": meta.resource_version, "labels": labels},
             **_content(draft),
         }
-        written = await self._slices.patch(
-            meta.name, MergePatch(document), namespace=meta.namespace
-        )
-        note_write(self.guard, service, SLICES, written)
-
-    async def _delete(self, item: EndpointSlice) -> None:
-        meta = item.metadata
-        with contextlib.suppress(NotFound):
-            await self._slices.delete(
-                meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
-            )
+        await patch_owned(self.guard, service, self._slices, meta, document)
 
 
 def _content(draft: SliceDraft) -> JsonObject:

@@ -17,9 +17,9 @@ import msgspec
 from devkube.controllers import objects
 from devkube.controllers.objects import PODS, SlimPod
 from kubeloop.client.errors import ApiError, Conflict, Forbidden, KubeError, NotFound
-from kubeloop.client.request import Preconditions
+from kubeloop.client.request import Preconditions, Propagation
 from kubeloop.controller.reconcile import Request
-from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, OwnerReference
+from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, OwnerReference
 from kubeloop.objects.owners import controller_of, is_of_kind, owner_reference
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
 from kubeloop.objects.selectors import LabelSelector
@@ -159,6 +159,29 @@ def note_write(
     meta = owner.metadata
     version = written["metadata"]["resourceVersion"]
     guard.wrote(Request(meta.namespace, meta.name), meta.uid, resource, version)
+
+
+async def patch_owned(
+    guard: ConsistencyGuard,
+    owner: Any,
+    resource: Resource[JsonObject],
+    meta: ObjectMeta,
+    document: JsonObject,
+) -> None:
+    """Change an object of an owner, and let the owner's next reconcile wait for it."""
+    written = await resource.patch(meta.name, MergePatch(document), namespace=meta.namespace)
+    note_write(guard, owner, resource.gvr, written)
+
+
+async def delete_same(
+    resource: Resource[JsonObject], meta: ObjectMeta, propagation: Propagation | None = None
+) -> None:
+    """Delete an object if it is still the same one."""
+    same = Preconditions(uid=meta.uid)
+    with contextlib.suppress(NotFound):
+        await resource.delete(
+            meta.name, namespace=meta.namespace, preconditions=same, propagation=propagation
+        )
 
 
 async def report_status(

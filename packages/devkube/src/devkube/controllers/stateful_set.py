@@ -24,6 +24,7 @@ from devkube.controllers.pod_control import (
     note_write,
     orphans_of,
     owners_of,
+    patch_owned,
     report_status,
 )
 from devkube.controllers.stateful_set_plan import (
@@ -42,7 +43,6 @@ from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import MergePatch
 
 NAME = "statefulset"
 _COMPONENT = "statefulset-controller"
@@ -117,10 +117,7 @@ class StatefulSetReconciler:
                 "metadata": {"resourceVersion": meta.resource_version},
                 "revision": number,
             }
-            written = await self._revisions.patch(
-                meta.name, MergePatch(document), namespace=meta.namespace
-            )
-            note_write(self.guard, stateful_set, REVISIONS, written)
+            await patch_owned(self.guard, stateful_set, self._revisions, meta, document)
         return True
 
     async def _create_revision(self, stateful_set: StatefulSet, body: JsonObject) -> bool:

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from devkube.apiserver.crd import definition
 from devkube.apiserver.crd.validation import SchemaValidator, fill, prune, repeats
 from devkube.apiserver.registry.resources import (
@@ -156,7 +158,9 @@ def _served(version: JsonObject, spec: JsonObject, stored: str, metadata: Type) 
         type=definition.root_type(schema, metadata),
         subresources=frozenset(item for item in ("status", "scale") if item in subresources),
         scale=_scale(subresources.get("scale")),
-        columns=tuple(_column(item) for item in version.get("additionalPrinterColumns") or ()),
+        columns=msgspec.convert(
+            version.get("additionalPrinterColumns") or (), tuple[TableColumn, ...]
+        ),
         definition=f"{reverse}.{name}.{spec['names']['kind']}",
         schema=schema,
         load=no_conversion if is_stored else functools.partial(_versioned, f"{group}/{name}"),
@@ -175,17 +179,6 @@ def _scale(scale: JsonObject | None) -> ScalePaths | None:
         spec=scale["specReplicasPath"].removeprefix("."),
         status=scale["statusReplicasPath"].removeprefix("."),
         selector=(scale.get("labelSelectorPath") or "").removeprefix("."),
-    )
-
-
-def _column(item: JsonObject) -> TableColumn:
-    return TableColumn(
-        name=item["name"],
-        type=item["type"],
-        format=item.get("format", ""),
-        description=item.get("description", ""),
-        priority=item.get("priority", 0),
-        path=item["jsonPath"],
     )
 
 

@@ -8,7 +8,7 @@ atomic list or a scalar by what it looks like.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from devkube.apiserver.patch.managed_fields import FieldSet, key_element, show_path, value_element
@@ -89,17 +89,14 @@ class Comparison:
 
     def without(self, ignored: FieldSet) -> Comparison:
         """Leave out paths that no manager owns."""
-        return Comparison(
-            self.added.without(ignored),
-            self.modified.without(ignored),
-            self.removed.without(ignored),
-        )
+        return self._each(lambda paths: paths.without(ignored))
 
     def only(self, element: str) -> Comparison:
         """Keep what begins with an element."""
-        return Comparison(
-            self.added.only(element), self.modified.only(element), self.removed.only(element)
-        )
+        return self._each(lambda paths: paths.only(element))
+
+    def _each(self, part: Callable[[FieldSet], FieldSet]) -> Comparison:
+        return Comparison(part(self.added), part(self.modified), part(self.removed))
 
 
 def compare(old: Any, new: Any, kind: Type) -> Comparison:

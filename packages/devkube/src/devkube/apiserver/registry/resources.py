@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from devkube.apiserver import status
 
 if TYPE_CHECKING:
@@ -36,8 +38,7 @@ class ScalePaths:
     selector: str = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TableColumn:
+class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table: where its cell comes from is the table's own affair, or a JSONPath."""
 
     name: str
@@ -45,7 +46,7 @@ class TableColumn:
     format: str = ""
     description: str = ""
     priority: int = 0
-    path: str = ""
+    path: str = msgspec.field(default="", name="jsonPath")
 
 
 def no_conversion(obj: JsonObject) -> JsonObject:
