@@ -71,6 +71,7 @@ def test_an_answer_says_whose_port_it_is(namespace, service):
         b'HTTP/1.1 200 OK\r\n\r\n{"namespace":1}',
         b"HTTP/1.1 200 OK\r\n\r\nhello",
         b'HTTP/1.1 200 OK\r\n\r\n{"namespace":"\xff","service":"web"}',
+        b'HTTP/1.1 200 OK\r\n\r\n{"else":' + b"[" * 2000 + b"]" * 2000 + b"}",
     ],
 )
 def test_an_unreadable_answer_is_ignored(data):

@@ -76,9 +76,21 @@ async def test_those_who_connect_and_say_nothing_or_too_much_stop_no_wake_up(
         assert (code, reply["outcome"]) == (202, "scaling")
 
 
+# What a decoder skips counts, too.
+DEEP = b'{"else":' + b"[" * 2000 + b"]" * 2000 + b"}"
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{}", b"[]", b'{"svc":"","namespace":"x"}', b"\xff", b'{"svc":"\xff","namespace":"x"}'],
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"svc":"","namespace":"x"}',
+        b"\xff",
+        b'{"svc":"\xff","namespace":"x"}',
+        DEEP,
+    ],
 )
 async def test_a_malformed_request_is_refused(rig: Rig, body: bytes):
     async with rig.operator() as operator:

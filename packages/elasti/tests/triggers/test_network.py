@@ -24,7 +24,13 @@ from elasti.api.triggers.registry import read_metadata
 from elasti.api.types import ScaleTrigger
 from elasti.operator.idleness.decide import Evidence
 from elasti.operator.idleness.evaluator import Evaluator, Subject
-from elasti.triggers.kubelets import KubeletAccess, Kubelets, PodCounters, read_summary
+from elasti.triggers.kubelets import (
+    KubeletAccess,
+    Kubelets,
+    KubeletUnreadable,
+    PodCounters,
+    read_summary,
+)
 from elasti.triggers.network import (
     GRPC_PROBE,
     HTTP_PROBE,
@@ -542,6 +548,14 @@ def test_a_summary_of_a_big_node_is_read_quickly():
     for _ in range(20):
         assert len(read_summary(data)) == 250
     assert (time.process_time() - began) / 20 < 0.02
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b'{"pods":[{"podRef":{"uid":"\xff"}}]}', b'{"x":' + b"[" * 2000]
+)
+def test_a_summary_that_cannot_be_read_is_an_error_of_its_kubelet(data: bytes):
+    with pytest.raises(KubeletUnreadable):
+        read_summary(data)
 
 
 # Many of them

@@ -179,7 +179,7 @@ def read_probe_answer(data: bytes) -> ProbeIdentity | None:
         return None
     try:
         return msgspec.json.decode(body, type=ProbeIdentity)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

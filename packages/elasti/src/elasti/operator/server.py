@@ -112,7 +112,7 @@ class Server(HealthServer):
     async def _incoming(self, request: Request) -> Response:
         try:
             message = msgspec.json.decode(request.body, type=IncomingRequest)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _json(400, {"message": f"the body is not a valid wake request: {error}"})
         client = printable(message.client)[:_LONGEST_CLIENT]
         service = printable(f"{message.namespace}/{message.svc}")

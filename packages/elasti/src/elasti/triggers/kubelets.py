@@ -80,7 +80,7 @@ def read_summary(data: bytes) -> dict[str, PodCounters]:
     """Return the counters of the pods that have any, by uid. Raises KubeletUnreadable."""
     try:
         found = msgspec.json.decode(data, type=_Summary)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise KubeletUnreadable("its answer at /stats/summary cannot be read") from None
     counters = {}
     for pod in found.pods or ():

@@ -212,5 +212,5 @@ class OperatorClient:
 def _reply(status: int, body: bytes) -> IncomingReply | str:
     try:
         return msgspec.json.decode(body, type=IncomingReply)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return f"status {status} without a valid reply"
