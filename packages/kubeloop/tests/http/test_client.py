@@ -243,12 +243,9 @@ async def test_idle_connections_are_closed_and_no_timer_stays():
         assert http._sweeper is None
 
 
-async def test_few_connections_are_kept_however_many_servers_are_asked(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr("kubeloop.http.client._MOST_IDLE", 2)
+async def test_few_connections_are_kept_however_many_servers_are_asked():
     async with contextlib.AsyncExitStack() as stack:
-        http = await stack.enter_async_context(HttpClient())
+        http = await stack.enter_async_context(HttpClient(most_idle=2))
         served = [Peer(answering(OK, OK)).running() for _ in range(4)]
         peers = [await stack.enter_async_context(one) for one in served]
         for peer in [*peers, *peers]:

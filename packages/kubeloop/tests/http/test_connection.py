@@ -60,3 +60,24 @@ def test_what_came_before_the_end_is_read_however_slow_the_reader(make_loop):
 def test_what_waits_when_the_connection_is_lost_is_read(make_loop, size):
     with asyncio.Runner(loop_factory=make_loop) as runner:
         assert runner.run(_read_slowly(size, late=0.3)) == size
+
+
+async def test_the_buffer_grows_for_a_busy_peer_and_is_small_again_after_a_lull():
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    with there:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(Connection, sock=here)
+        connection.established()
+        small = len(connection.get_buffer(-1))
+        there.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100001\r\n\r\n" + bytes(100_000))
+        await connection.head()
+        got = 0
+        while got < 100_000:
+            got += len(await connection.read())
+        assert len(connection.get_buffer(-1)) > 4 * small
+        await asyncio.sleep(1.1)
+        there.sendall(b"x")
+        assert await connection.read() == b"x"
+        assert len(connection.get_buffer(-1)) == small
+        await connection.close()

@@ -209,6 +209,7 @@ class Client(PodStreams):
     async def aclose(self) -> None:
         """Close every pooled connection. Safe to repeat; watches are closed by their owners."""
         await self._transport.aclose()
+        await self._streams.aclose()
 
     async def __aenter__(self) -> Self:
         return self

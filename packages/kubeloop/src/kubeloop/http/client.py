@@ -95,7 +95,7 @@ class Answer:
     """An answer that has begun."""
 
     def __init__(self, connection: Connection, head: HttpResponseHead) -> None:
-        self._connection = connection
+        self.connection = connection
         self.head = head
         self.status = head.status
 
@@ -106,13 +106,13 @@ class Answer:
     async def pieces(self, *, limit: int) -> AsyncIterator[bytes]:
         """Iterate over the body to its end. Raises AnswerTooLong, OSError and FramingError."""
         left = limit
-        while data := await self._connection.read():
+        while data := await self.connection.read():
             left -= len(data)
             if left < 0:
                 raise AnswerTooLong(f"the answer is longer than {limit / (1 << 20):g} MiB")
             yield data
-        if not self._connection.complete:
-            error = self._connection.error
+        if not self.connection.complete:
+            error = self.connection.error
             raise error or ConnectionResetError("closed in the middle of the answer")
 
     async def body(self, *, limit: int) -> bytes:
@@ -124,7 +124,7 @@ class HttpClient:
     """Requests and their kept connections, until `aclose`.
 
     `limit`: how many requests are under way at once, 0 for any number; `keep`: for how many seconds a connection
-    waits for the next one; `check` raises OSError for an address that URLs must not lead to.
+    waits for the next one; `most_idle`: how many wait; `check` raises OSError for an address that URLs must not lead to.
     """
 
     def __init__(
@@ -132,10 +132,12 @@ class HttpClient:
         *,
         keep: float = KEEP,
         limit: int = 0,
+        most_idle: int = _MOST_IDLE,
         connect_timeout: float = _CONNECT_TIMEOUT,
         check: Callable[[str, int], None] | None = None,
     ) -> None:
         self._keep = keep
+        self._most_idle = most_idle
         self._gate = asyncio.Semaphore(limit or 1 << 30)
         self._connect_timeout = connect_timeout
         self._check = check
@@ -244,7 +246,7 @@ class HttpClient:
 
     async def _release(self, origin: Origin, connection: Connection) -> None:
         idle = sum(map(len, self._idle.values()))
-        if self._closed or not self._keep or not connection.reusable or idle >= _MOST_IDLE:
+        if self._closed or not self._keep or not connection.reusable or idle >= self._most_idle:
             await self._drop(connection)
             return
         self._busy.discard(connection)

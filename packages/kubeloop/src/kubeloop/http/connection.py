@@ -1,8 +1,9 @@
 """One connection of a client: the head of an answer, then its body, with back-pressure.
 
-A `BufferedProtocol`: the kernel writes into one buffer that is reused for every read, the framing
-is taken off in place, and what remains is copied once into the queue. The queue is bounded: when
-the reader does not keep up, reading from the socket stops until it does.
+A `BufferedProtocol`: the kernel writes into one buffer that is reused for every read, the framing is taken
+off in place, and what remains is copied once into the queue. The buffer is small until a read fills it, and
+again after a lull: most watches are quiet. The queue is bounded: when the reader does not keep up, reading
+from the socket stops until it does.
 
 A complete answer with no byte behind it leaves the connection `reusable`:
 `begin` awaits the next one. Nothing here interprets how a connection ended. `read()` returns b"" when the body is complete or
@@ -25,6 +26,8 @@ from kubeloop.http.framing import (
 )
 
 _BUFFER = 128 * 1024
+_SMALL = 16 * 1024
+_LULL = 1.0
 QUEUE_LIMIT = 1024 * 1024
 
 
@@ -37,7 +40,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, *, queue_limit: int = QUEUE_LIMIT, buffer: int = _BUFFER) -> None:
         self._loop = asyncio.get_running_loop()
-        self._buffer = memoryview(bytearray(buffer))
+        self._buffer = memoryview(bytearray(min(buffer, _SMALL)))
+        self._most = buffer
         self._queue: list[bytes] = []
         self._queued = 0
         self._queue_limit = queue_limit
@@ -96,9 +100,13 @@ class Connection(asyncio.BufferedProtocol):
             self._overrun = True
             self.abort()
             return
-        self._last_byte = self._loop.time()
+        buffer, then, self._last_byte = self._buffer, self._last_byte, self._loop.time()
+        if nbytes == len(buffer) < self._most:
+            self._buffer = memoryview(bytearray(self._most))
+        elif nbytes < _SMALL < len(buffer) and self._last_byte - then > _LULL:
+            self._buffer = memoryview(bytearray(_SMALL))
         try:
-            self._take(self._buffer[:nbytes])
+            self._take(buffer[:nbytes])
         except FramingError as error:
             self._end(error)
             self.abort()

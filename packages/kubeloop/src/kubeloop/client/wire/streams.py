@@ -1,7 +1,8 @@
 """Watches and big lists on connections of their own, at the lowest price that Python allows.
 
 Raw HTTP/1.1 on a `BufferedProtocol`: any layer above costs more than the work itself, where a core is spent
-on reading. One connection carries one request; it is closed with its stream.
+on reading. One connection carries one request; it is closed with its stream. Watches of a second, with which
+informers prove the others, keep theirs: a TLS handshake for each would be most of what an idle program does.
 
 `StreamTransport` makes one attempt each, with the client's rate limit, credentials and timeouts,
 and no retry: the reflector decides what follows a failure. A watch that stays silent for longer
@@ -24,13 +25,14 @@ from kubeloop.client.wire.dial import ApiServer, api_request_bytes
 from kubeloop.client.wire.errors import lost, timed_out, transport_error
 from kubeloop.client.wire.list_decoder import BATCH, PageDecoder
 from kubeloop.client.wire.watch import WireWatch
+from kubeloop.http.client import ConnectFailed, HttpClient
 from kubeloop.http.connection import Connection
 from kubeloop.http.framing import FramingError
 from kubeloop.objects.list_watch import DecodeError, Page
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from kubeloop.client.auth.identity import AuthContext
     from kubeloop.client.config.endpoint import Endpoint
@@ -52,6 +54,8 @@ _MAX_REFUSAL = 1024 * 1024
 # How long a server lets a watch live at most where the request does not say.
 _LONGEST_WATCH = 3600
 _GRACE = 5.0
+# Probes of an idle program come once a minute; API servers keep an idle connection for 90 s.
+_BRIEF, _KEEP_BRIEF, _MOST_BRIEF = 1, 75.0, 8
 
 
 async def open_watch(
@@ -64,6 +68,22 @@ async def open_watch(
     connection = await request.open(timeout=min(_HEAD_TIMEOUT, idle_timeout))
     connection.set_idle_timeout(idle_timeout)
     return WireWatch(connection, codec=codec, url=request.url)
+
+
+async def _open_brief(
+    request: StreamRequest, codec: Codec[T], kept: HttpClient, *, idle_timeout: float
+) -> WireWatch[T]:
+    """Open a watch as `open_watch`, on a connection that is kept if the server ends the watch."""
+    server = ApiServer(request.endpoint, request.ssl_context)
+    async with contextlib.AsyncExitStack() as stack:
+        with request.translating_errors():
+            async with asyncio.timeout(idle_timeout):
+                exchange = kept.exchange(server, request.wire(), timeout=None)
+                connection = (await stack.enter_async_context(exchange)).connection
+                await request.accepted(connection)
+        free = stack.pop_all().aclose
+    connection.set_idle_timeout(idle_timeout)
+    return WireWatch(connection, codec=codec, url=request.url, free=free)
 
 
 async def read_list(
@@ -112,8 +132,7 @@ class StreamRequest:
 
     async def send(self, connection: Connection) -> None:
         """Connect, and ask. Raises ValueError for a header that would be two."""
-        fields = (("Accept-Encoding", "identity"), ("Connection", "close"), *self.headers)
-        head = api_request_bytes(self.endpoint, self.target, fields)
+        head = self.wire(("Connection", "close"))
         try:
             async with asyncio.timeout(self.connect_timeout):
                 await ApiServer(self.endpoint, self.ssl_context).connect(connection)
@@ -121,6 +140,11 @@ class StreamRequest:
             raise timed_out(self.url, self.connect_timeout, doing="connecting") from error
         connection.established()
         connection.write(head)
+
+    def wire(self, *more: tuple[str, str]) -> bytes:
+        """Return the request's bytes. Raises ValueError for a header that would be two."""
+        fields = (("Accept-Encoding", "identity"), *more, *self.headers)
+        return api_request_bytes(self.endpoint, self.target, fields)
 
     async def open(self, *, timeout: float | None, content: str = "json") -> Connection:
         """Return a connection on which the answer has begun."""
@@ -156,6 +180,8 @@ class StreamRequest:
             yield
         except (FramingError, DecodeError) as error:
             raise ProtocolError(f"{self.url}: {error}") from error
+        except ConnectFailed as error:
+            raise transport_error(error.cause, self.url) from error
         except OSError as error:
             raise transport_error(error, self.url) from error
 
@@ -191,6 +217,15 @@ class StreamTransport:
         self._pipeline = pipeline
         self._endpoint = endpoint
         self._timeouts = timeouts
+        self._kept: HttpClient | None = HttpClient(
+            keep=_KEEP_BRIEF, most_idle=_MOST_BRIEF, connect_timeout=timeouts.connect
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections that are kept, and keep no others. Safe to repeat."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.aclose()
 
     async def list(
         self, request: Request, codec: Codec[T], *, on_answer: Callable[[], None] | None = None
@@ -208,9 +243,14 @@ class StreamTransport:
     async def watch(self, request: Request, codec: Codec[T], *, seconds: int) -> WireWatch[T]:
         """Open a watch that the server was asked to end after `seconds` (0: as it likes)."""
         silence = (seconds or _LONGEST_WATCH) + _GRACE
-        return await self._pipeline.once(
-            lambda auth: open_watch(self._sent(request, auth), codec, idle_timeout=silence)
-        )
+
+        def opened(auth: AuthContext) -> Awaitable[WireWatch[T]]:
+            sent = self._sent(request, auth)
+            if seconds == _BRIEF and self._kept is not None:
+                return _open_brief(sent, codec, self._kept, idle_timeout=silence)
+            return open_watch(sent, codec, idle_timeout=silence)
+
+        return await self._pipeline.once(opened)
 
     async def text(self, request: Request, *, patient: bool) -> AsyncGenerator[bytes, None]:
         """Read an answer of plain text as it comes; a patient reader waits for its head too."""

@@ -16,6 +16,8 @@ from kubeloop.http.framing import FramingError
 from kubeloop.objects.list_watch import DecodeError, WatchEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from kubeloop.http.connection import Connection
     from kubeloop.objects.codec import Codec, Line
 
@@ -73,11 +75,19 @@ class WireWatch(Generic[T]):
     """A watch that the server accepted; see `informer.reflector.source.WatchStream` for the contract.
 
     Events before undecodable bytes are delivered first, then every `read` raises. A cancelled
-    `read` loses nothing.
+    `read` loses nothing. `free`: what else to do with the connection than to close it.
     """
 
-    def __init__(self, connection: Connection, *, codec: Codec[T], url: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        codec: Codec[T],
+        url: str,
+        free: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._connection = connection
+        self._free = free or connection.close
         self._codec = codec
         self._url = url
         self._lines = LineSplitter()
@@ -98,7 +108,7 @@ class WireWatch(Generic[T]):
 
     async def close(self) -> None:
         """Free the connection at once. Safe to repeat."""
-        await self._connection.close()
+        await self._free()
 
     def _end(self) -> list[WatchEvent[T]]:
         match self._connection.error:
