@@ -244,5 +244,5 @@ def election_config(settings: OperatorSettings, identity: str) -> ElectionConfig
         lease_duration=11,
         renew_deadline=8.0,
         retry_period=1.5,
-        renew_period=3.0,
+        renew_period=4.0,
     )

@@ -42,24 +42,29 @@ class ProbeRig:
         self.killed: set[str] = set()
         self.broken: set[str] = set()
         self.kept: dict[str, Callable[[], None]] = {}
-        self.changes = 0
+        self.changes = self.looks = 0
         self.manager = InformerManager(self)
         self.resolvers = Resolvers(self.manager, namespace="elasti", service="resolver")
         self.probes = ResolverProbes(self.resolvers, self.reachable)
         for address in addresses:
-            self.source.put(
-                self.source.build(
-                    f"slice-{address}".replace(":", "-"),
-                    labels={SERVICE_LABEL: "resolver"},
-                    endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
-                )
+            self.add(address)
+
+    def add(self, address: str) -> None:
+        """Have Kubernetes call one more resolver ready."""
+        self.source.put(
+            self.source.build(
+                f"slice-{address}".replace(":", "-"),
+                labels={SERVICE_LABEL: "resolver"},
+                endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
             )
+        )
 
     def resource(self, _resource: Any, _kind: Any, *, namespace: str = "") -> FakeSource[Any]:
         assert namespace == "elasti"
         return self.source
 
     async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
+        self.looks += 1
         if address in self.kept:
             return True
         if address in self.broken:
@@ -129,6 +134,36 @@ async def test_a_killed_resolver_does_not_count_after_a_twentieth_of_a_second():
         rig.killed = set()
         await asyncio.sleep(4)
         assert (rig.ready(), rig.changes) == ([ONE, TWO], 2)
+
+
+@pytest.mark.virtual_time
+async def test_while_all_connections_last_no_resolver_is_looked_for():
+    async with ProbeRig(ONE, TWO) as rig:
+        before = rig.looks
+        await asyncio.sleep(25)
+        assert rig.looks == before
+
+
+@pytest.mark.virtual_time
+async def test_a_resolver_that_comes_is_looked_for_at_once_and_found_lost_as_soon_as_the_others():
+    async with ProbeRig(ONE) as rig:
+        await asyncio.sleep(5)
+        rig.add(TWO)
+        await asyncio.sleep(0.1)
+        assert TWO in rig.kept
+        rig.lose(TWO)
+        await asyncio.sleep(4)
+        assert rig.ready() == [ONE]
+
+
+@pytest.mark.virtual_time
+async def test_a_resolver_that_was_lost_before_it_was_seen_does_not_count_for_long():
+    async with ProbeRig(ONE) as rig:
+        await asyncio.sleep(5)
+        rig.lose(TWO)
+        rig.add(TWO)
+        await asyncio.sleep(2 * CONNECT + 0.1)
+        assert rig.ready() == [ONE]
 
 
 @pytest.mark.virtual_time

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Reachable = Callable[[str, Callable[[], None]], Awaitable[bool]]
 
 # A lost node ends its connections in two seconds; with the second look and a connect's 1.2 s that is under four.
-_PERIOD = 2.0
+# While all connections last there is nothing to look at, so this is only for what was never thought of.
+_PERIOD = 30.0
 _PERIOD_OF_LOST = 0.5
 # Short: a process that was killed refuses at once, and its clients are refused until it is out of the slices.
 _SECOND_LOOK = 0.02
@@ -48,11 +49,16 @@ class Resolvers:
         self._was_there: frozenset[str] = frozenset()
         self._on_change: Callable[[bool], None] | None = None
         self._unreachable: frozenset[str] = frozenset()
-        self._scope.add_handler(lambda _event: self._changed(), name="resolver")
+        self._on_slice: Callable[[], None] = lambda: None
+        self._scope.add_handler(lambda _event: self._slice_changed(), name="resolver")
 
     def listen(self, on_change: Callable[[bool], None] | None) -> None:
         """Call from now on whenever resolvers come, go or change: True for the first and the last."""
         self._on_change = on_change
+
+    def listen_to_slices(self, on_slice: Callable[[], None]) -> None:
+        """Call from now on whenever Kubernetes says something new of resolvers."""
+        self._on_slice = on_slice
 
     def ready(self) -> tuple[ServiceEndpoint, ...]:
         """Return the resolvers that are ready and can be reached, one for each address.
@@ -115,6 +121,10 @@ class Resolvers:
             self._lost_since = now
         return now - self._lost_since
 
+    def _slice_changed(self) -> None:
+        self._changed()
+        self._on_slice()
+
     def _changed(self) -> None:
         now_ready = frozenset(endpoint.identity for endpoint in self.ready())
         flipped = bool(now_ready) != bool(self._was_ready)
@@ -139,10 +149,11 @@ class ResolverProbes:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        self._resolvers.listen_to_slices(self._ended.set)
         await until(self._look, _SECOND_LOOK)
 
     async def _look(self) -> None:
-        """Probe each; if nothing is in doubt, wait until a connection ends or a while has passed."""
+        """Probe each; if nothing is in doubt, wait until a connection ends, a slice changes or a while has passed."""
         self._ended.clear()
         addresses = self._resolvers.addresses()
         answers = await asyncio.gather(*(self._reachable(a, self._ended.set) for a in addresses))
