@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from elasti.api.types import MAX_DEPENDENCIES, MAX_DEPENDENCY_DEPTH
 from kubeloop.objects.meta import ObjectName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOUR, GIB = 3600.0, float(2**30)
 _RATES = ("cpuCoreHour", "memoryGiBHour")

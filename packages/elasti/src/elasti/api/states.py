@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 Mode: TypeAlias = Literal["proxy", "serve"]
 """Who takes the traffic: the resolver, or the pods."""

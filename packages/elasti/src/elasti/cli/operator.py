@@ -8,17 +8,14 @@ there is no HTTP/2 to enable, and logs are not zap's.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
 from elasti.cli.options import WholeNumber, log_options
 from elasti.cli.rendering import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _LAST_PORT = 65535
 _FLAGS = ("--metrics-secure", "--enable-http2", "--zap-devel")

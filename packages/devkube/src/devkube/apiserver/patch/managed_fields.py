@@ -96,21 +96,20 @@ class FieldSet:
 
     def difference(self, other: FieldSet) -> FieldSet:
         """Return paths that the other has not."""
-        result = FieldSet()
-        result.members = self.members - other.members
-        for element, child in self.children.items():
-            theirs = other.children.get(element)
-            result._keep(element, child if theirs is None else child.difference(theirs))
-        return result
+        return self._minus(other, below=False)
 
     def without(self, other: FieldSet) -> FieldSet:
         """Return paths that are not in the other and not under one of its members."""
+        return self._minus(other, below=True)
+
+    def _minus(self, other: FieldSet, *, below: bool) -> FieldSet:
         result = FieldSet()
         result.members = self.members - other.members
         for element, child in self.children.items():
-            if element not in other.members:
+            if not below or element not in other.members:
                 theirs = other.children.get(element)
-                result._keep(element, child if theirs is None else child.without(theirs))
+                left = child if theirs is None else child._minus(theirs, below=below)
+                result._keep(element, left)
         return result
 
     def only(self, element: str) -> FieldSet:

@@ -24,7 +24,6 @@ def default_service(obj: JsonObject) -> None:
     if spec["sessionAffinity"] == "ClientIP":
         spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
     for port in spec.get("ports") or []:
-        port.setdefault("protocol", "TCP")
         if port.get("targetPort") in (None, 0, ""):
             port["targetPort"] = port.get("port", 0)
     if spec["type"] in ("NodePort", "LoadBalancer"):
