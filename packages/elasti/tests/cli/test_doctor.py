@@ -233,7 +233,14 @@ def elastiservice(*conditions: StatusCondition, **changes: Any) -> ElastiService
     return ElastiService(spec, meta, Status(observed_generation=1, conditions=conditions))
 
 
+def failing(message: str) -> StatusCondition:
+    return StatusCondition("TriggersHealthy", "False", "Failing", message)
+
+
 FINE = StatusCondition("Ready", "True", "Valid")
+BAD_KEY = StatusCondition(
+    "Ready", "False", "InvalidSpec", "spec.triggers[0].metadata: cpu: unknown key; x"
+)
 HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
 
 
@@ -250,6 +257,14 @@ HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": 
             elastiservice(FINE, StatusCondition("TriggersHealthy", "False", "Failing")),
             None,
             [WARNING],
+        ),
+        (elastiservice(BAD_KEY, failing("triggers[0]: cpu: unknown key; x")), None, [PROBLEM]),
+        (
+            elastiservice(
+                BAD_KEY, failing("triggers[0]: cpu: unknown key; x; triggers[1]: refused")
+            ),
+            None,
+            [PROBLEM, WARNING],
         ),
         (elastiservice(), None, [PROBLEM]),
         (elastiservice(), {}, [PROBLEM, PROBLEM]),

@@ -60,6 +60,7 @@ def test_a_target_that_will_doze_keeps_its_connections(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
+BEFORE, AFTER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:07Z"
 ASKED = "2030-01-01T00:00:00.000002Z"
 EARLIER, LATER = "2030-01-01T00:00:00.000001Z", "2030-01-01T00:00:00.000003Z"
 
@@ -71,6 +72,7 @@ def elastiservice(
     ready: str = "True",
     noted: SleepRequestStatus | None = None,
     doze: str = "",
+    asleep_since: str | None = None,
 ) -> ElastiService:
     meta = ObjectMeta(name="web", annotations=dict.fromkeys(asked, ASKED))
     conditions = (
@@ -84,6 +86,7 @@ def elastiservice(
         Status(
             state=state,
             conditions=conditions,
+            asleep_since=asleep_since,
             sleep_request=noted,
             doze=DozeStatus(doze, ASKED) if doze else None,
         ),
@@ -107,6 +110,10 @@ def refused(request: str) -> SleepRequestStatus:
         (RequestKind.WAKE, elastiservice("Waking"), False, ""),
         (RequestKind.WAKE, elastiservice("Releasing"), True, ""),
         (RequestKind.WAKE, elastiservice("Serve"), True, ""),
+        # The operator has taken the request; status is of before it, or of a park after it.
+        (RequestKind.WAKE, elastiservice("Proxy", asleep_since=BEFORE), False, ""),
+        (RequestKind.WAKE, elastiservice("Proxy", asleep_since=AFTER), True, "--for"),
+        (RequestKind.WAKE, elastiservice("Proxy", WAKE_ANNOTATION, asleep_since=AFTER), False, ""),
         (RequestKind.WAKE, elastiservice("", WAKE_ANNOTATION, ready="False"), True, "Valid"),
         (RequestKind.SLEEP, elastiservice("Serve", SLEEP_ANNOTATION), False, ""),
         (RequestKind.SLEEP, elastiservice("Engaging", SLEEP_ANNOTATION), False, ""),
@@ -257,6 +264,21 @@ def test_it_is_kept_awake_suspended_and_resumed(environment: CommandEnvironment)
     assert environment.ok("suspend", "kept") == "kept is suspended\n"
     assert environment.ok("resume", "kept") == "kept is resumed: it may sleep again\n"
     assert KEEP_AWAKE_ANNOTATION not in annotations_of(environment, "kept")
+
+
+def test_a_cooldown_that_ends_before_the_start_is_named(
+    environment: CommandEnvironment, monkeypatch: pytest.MonkeyPatch
+):
+    kubelet = environment.rig.cluster.kubelet
+    monkeypatch.setattr(
+        kubelet, "may_be_ready", lambda pod: not pod["metadata"]["name"].startswith("slow-")
+    )
+    quiet = environment.prometheus.trigger()
+    web(environment, "slow", 0, "Proxy", cooldownPeriod=1, triggers=[quiet])
+    result = environment.run("wake", "slow", "--wait", "--timeout", "50")
+    assert result.exit_code == 1, result.output
+    assert "slow is not awake: it is asleep again" in result.stderr
+    assert "--for" in result.stderr
 
 
 @pytest.mark.parametrize(

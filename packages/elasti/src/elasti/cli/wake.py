@@ -236,10 +236,19 @@ def progress_of(kind: RequestKind, es: ElastiService, asked: str = "") -> Reques
             return RequestProgress(
                 over=True, refused=f"{why_of(es)}; the request stays until it can be met"
             )
+        case RequestKind.WAKE if not pending and _slept_since(es, asked):
+            text = f"it is asleep again: its cooldown of {es.spec.cooldown:g} s ended before an endpoint was seen ready;"
+            return RequestProgress(over=True, refused=f"{text} add --for DURATION to keep it awake")
         case RequestKind.WAKE:
             return RequestProgress(over=not pending and state in _AWAKE and es.status.doze is None)
         case RequestKind.SLEEP:
             return _sleep_progress(es, asked)
+
+
+def _slept_since(es: ElastiService, asked: str) -> bool:
+    from kubeloop.objects.times import unix_seconds
+
+    return 0 < unix_seconds(asked) < unix_seconds(es.status.asleep_since)
 
 
 def _sleep_progress(es: ElastiService, asked: str) -> RequestProgress:

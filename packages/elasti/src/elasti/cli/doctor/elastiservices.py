@@ -6,6 +6,7 @@ Only NetworkPolicies are judged, not the policies of a network plug-in.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,7 @@ from kubeloop.objects.selectors import LabelSelector
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from elasti.api.types import ElastiService
+    from elasti.api.types import ElastiService, StatusCondition
     from elasti.operator.autoscalers.base import Autoscaler
     from kubeloop.objects.meta import JsonObject
 
@@ -106,8 +107,14 @@ def _judge(
         )
     for kind, status, level in _BAD:
         entry = condition(es, kind)
-        if entry is not None and entry.status == status:
+        if entry is not None and entry.status == status and not _repeats(entry, ready):
             yield _finding(level, es, f"{entry.reason}: {entry.message}")
+
+
+def _repeats(entry: StatusCondition, ready: StatusCondition) -> bool:
+    """Whether all that a condition says about triggers is in Ready's message, too."""
+    parts = re.split(r"(?:; |^)triggers\[[0-9]+\]: ", entry.message)
+    return len(parts) > 1 and all(part in ready.message for part in parts)
 
 
 def _judge_unseen(
