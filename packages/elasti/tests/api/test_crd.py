@@ -43,10 +43,10 @@ def test_every_field_has_a_sentence():
         assert node.get("description", "").endswith((".", "!")), path
 
 
-def test_columns_say_state_why_and_since():
+def test_columns_say_state_why_since_and_held():
     (version,) = custom_resource_definition()["spec"]["versions"]
     columns = {column["name"]: column for column in version["additionalPrinterColumns"]}
-    assert list(columns)[:3] == ["State", "Why", "Since"]
+    assert list(columns)[:4] == ["State", "Why", "Since", "Held"]
     assert columns["Since"]["type"] == "date"
     assert columns["State"]["jsonPath"] == ".status.phase"
 

@@ -31,6 +31,7 @@ _COLUMNS = (
     Column("State", ".status.phase"),
     Column("Why", '.status.conditions[?(@.type=="MaySleep")].reason'),
     Column("Since", ".status.since", "date"),
+    Column("Held", ".status.held", "integer"),
     Column("Target", ".spec.scaleTargetRef.name"),
     Column("Replicas", ".status.replicas", "integer"),
     Column("Ready", '.status.conditions[?(@.type=="Ready")].status', priority=1),

@@ -750,6 +750,9 @@ class ElastiServiceStatus(
     since: Annotated[str | None, about("When it entered that phase.")] = None
     state: Annotated[str, about("The state of the hand-over behind the phase.")] = ""
     replicas: Annotated[int, about("The replicas in the target's spec.")] = 0
+    held: Annotated[
+        int, about("Connections held by resolvers, read every few seconds of a wake-up.")
+    ] = 0
     previous_replicas: Annotated[
         int, about("The replicas from before the sleep, if spec.wake.replicas is Previous.")
     ] = 0

@@ -86,6 +86,57 @@ async def test_a_wake_up_took_what_its_first_client_waited(env: Environment):
             assert lasts[0] <= env.status["lastWake"]["seconds"] <= lasts[1]
 
 
+async def test_status_follows_what_is_held_at_a_bounded_rate(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tests.operator.environment.POD_START", 60.0)
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        await asyncio.sleep(60)  # the first pods' start is over
+        assert env.status["held"] == 0
+        before = status_writes(operator)
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        seen = set()
+        for second in range(60):
+            env.resolvers.report = ActivityReport(held=min(second, 40), open=0)
+            await asyncio.sleep(1)
+            seen.add(env.status["held"])
+        assert max(seen) == 40
+        assert len(seen) > 4
+        assert status_writes(operator) - before <= 60 / 5 + 1
+        env.resolvers.report = ActivityReport(held=0, open=0)
+        await env.becomes("Serve")
+        assert env.status["held"] == 0
+
+
+async def test_while_nothing_is_held_resolvers_are_not_asked_again(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tests.operator.environment.POD_START", 600.0)
+    env.web(cooldownPeriod=900)
+    async with env.operator() as operator:
+        await env.becomes("Proxy", within=2000)
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        await asyncio.sleep(30)
+        asked = env.resolvers.asked
+        await asyncio.sleep(400)
+        assert env.resolvers.asked - asked <= 1
+        assert env.status["held"] == 0
+
+
+async def test_a_quick_wake_up_asks_and_writes_nothing_more_for_it(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        env.resolvers.report = ActivityReport(held=3, open=0)
+        before, asked = status_writes(operator), env.resolvers.asked
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        await env.becomes("Serve")
+        assert status_writes(operator) - before == 1
+        assert env.resolvers.asked - asked <= 2, "how long the first client waited, and held once"
+
+
 async def test_a_trigger_is_the_cause(env: Environment):
     env.web()
     async with env.operator() as operator:

@@ -184,16 +184,27 @@ class HandoverExecutor:
 
     async def note_waited(self, facts: Facts, state: ServiceState) -> None:
         """Ask the resolvers how long the first client of this wake-up waited."""
-        key = (facts.request.namespace, facts.es.spec.service)
-        asked = (self.resolver_client.activity(one.addresses[0], *key) for one in facts.resolvers)
-        reports = await asyncio.gather(*asked)
+        reports = await self._reports(facts)
         since = self.clock.now().timestamp() - (state.requests.woken_at or 0.0)
-        starts = [report.last_start for report in reports if report is not None]
+        starts = [report.last_start for report in reports]
         # An earlier wake-up was over before this one began.
         ours = (
             one.seconds for one in starts if one is not None and one.age <= since + _NOTICED_WITHIN
         )
         state.requests.note_waited(max(ours, default=None))
+
+    async def note_held(self, facts: Facts, state: ServiceState) -> None:
+        """Ask the resolvers how many connections wait, if it is time."""
+        due = state.handover.held_due
+        if state.current is State.WAKING and (due is None or facts.now >= due):
+            held = sum(report.held for report in await self._reports(facts))
+            state.handover.note_held(held, facts.now)
+
+    async def _reports(self, facts: Facts) -> list[ActivityReport]:
+        """Return the answers of those resolvers that give one."""
+        key = (facts.request.namespace, facts.es.spec.service)
+        asked = (self.resolver_client.activity(one.addresses[0], *key) for one in facts.resolvers)
+        return [report for report in await asyncio.gather(*asked) if report is not None]
 
     async def _activity(
         self, request: Request, since: float, *, hold: bool | None = None

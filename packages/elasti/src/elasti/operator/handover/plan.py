@@ -240,6 +240,8 @@ def requeue_after(
     if state.current is not None and HOLDS[state.current].slice and state.listing.probe_failures:
         failures = state.listing.probe_failures
         pauses.append(_exponential(_PROBE_PAUSE, failures, _LONGEST_PROBE_PAUSE))
+    if state.current is State.WAKING and handover.held_due is not None:
+        pauses.append(handover.held_due - now)
     if handover.kind_failures:
         # No watch tells when a kind is installed, or allowed.
         pauses.append(_exponential(_KIND_PAUSE, handover.kind_failures, _LONGEST_KIND_PAUSE))

@@ -131,6 +131,7 @@ class ElastiServiceReconciler:
 
     async def _report(self, facts: Facts, state: ServiceState) -> float | None:
         """Report a step, and return after how many seconds the next one is due; None for never."""
+        await self.executor.note_held(facts, state)
         due = await self.status_report.report(facts, state)
         pause = requeue_after(
             facts,

@@ -52,6 +52,8 @@ class Park(enum.Enum):
 
 _SHORTEST = 0.001
 """Seconds below which a wait is over: times are sums of fractions."""
+HELD_EVERY = 2.5
+"""Seconds between two questions for how many connections wait; a quick wake-up needs none."""
 AWAKE = (State.SERVE, State.RELEASING, State.WAKING)
 
 
@@ -68,6 +70,8 @@ class HandoverState:
     asked_at: float | None = None  #: when resolvers were last asked during a look
     ready_since: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: by endpoint
     activity: Activity = Activity.UNKNOWN  #: the resolvers' last answer
+    held: int = 0  #: the connections that they hold while pods start
+    held_due: float | None = None  #: when they are asked for it; None: with the next reconcile
     park: Park = Park.NOT_TRIED
     park_problem: str = ""  #: why it could not be parked
     parked_here: bool = False  #: this leader parked the target, and has not seen it up since
@@ -94,7 +98,7 @@ class HandoverState:
         self.current, self.why = current, why
         self.park, self.park_problem = Park.NOT_TRIED, ""
         self.activity, self.asked_at = Activity.UNKNOWN, None
-        self.drained_at = None
+        self.drained_at, self.held = None, 0
         if current not in (State.DRAINING, State.PARKING):
             self.engaged_at = None
         if current is State.PARKING:
@@ -145,6 +149,10 @@ class HandoverState:
         """The resolvers answered."""
         self.activity, self.asked_at = activity, now
 
+    def note_held(self, held: int, now: float) -> None:
+        """So many connections wait for pods; of the first of them, an event is sent."""
+        self.held, self.held_due = held, now + HELD_EVERY if held else None
+
     # Actions
 
     def decide_on(self, view: ScaleView | None) -> None:
@@ -172,7 +180,7 @@ class HandoverState:
         if self.current is not State.WAKING:
             self.waking_since = None
         elif self.waking_since is None:
-            self.waking_since = now
+            self.waking_since, self.held_due = now, now + HELD_EVERY
         if self.current is State.ENGAGING and listed and self.engaged_at is None:
             self.engaged_at = now
         if self.current in AWAKE:

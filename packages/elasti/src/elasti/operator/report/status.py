@@ -129,6 +129,7 @@ def status_of(
         observed_generation=es.metadata.generation,
         state=current.value if current else "",
         replicas=facts.target.spec_replicas if facts.target else 0,
+        held=state.handover.held,
         previous_replicas=es.status.previous_replicas,
         resolver_ports=port_statuses(facts.service, facts.ports) or es.status.resolver_ports,
         conditions=merged(
