@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import html
+import re
+import tomllib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -44,3 +48,91 @@ async def test_a_page_is_whole_and_loads_nothing_from_elsewhere(
     assert is_light == (scheme == "light")
     assert [url for url in asked if not url.startswith(site)] == []
     assert complaints == []
+
+
+AXE = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.target.join(" ")}: ${node.failureSummary}`)))"""
+
+
+def pages() -> list[str]:
+    """Return the site's pages; in dark and on a phone, one of each kind is like the others."""
+    return sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
+
+
+async def violations(page: Page, url: str) -> list[str]:
+    axe = pytest.importorskip("axe_playwright_python", reason="tests/browser/requirements.txt")
+    await page.goto(url)
+    await page.add_script_tag(path=Path(axe.__file__).parent / "axe.min.js")
+    found: list[str] = await page.evaluate(AXE)
+    return found
+
+
+@pytest.mark.timeout(900)
+async def test_axe_finds_nothing_on_any_page(page: Page, site: str):
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size(DESK)
+    found = {name: await violations(page, f"{site}/{name}") for name in pages()}
+    assert len(found) > 80
+    assert {name: complaints for name, complaints in found.items() if complaints} == {}
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("dark", DESK), ("light", PHONE), ("dark", PHONE)])
+async def test_axe_finds_nothing_in_dark_or_on_a_phone(
+    page: Page, site: str, scheme: str, size: dict[str, int]
+):
+    await page.emulate_media(color_scheme=scheme)
+    await page.set_viewport_size(size)
+    kinds = ("index", "start", "comparison", "reference/fields", "howto/doze", "kubeloop/api/aio")
+    found = {name: await violations(page, f"{site}/{name}.html") for name in kinds}
+    assert {name: complaints for name, complaints in found.items() if complaints} == {}
+
+
+async def test_axe_would_find_something(page: Page, site: str):
+    await page.goto(f"{site}/start.html")
+    await page.evaluate(
+        "document.querySelector('article').insertAdjacentHTML('beforeend', '<img src=x>')"
+    )
+    axe = pytest.importorskip("axe_playwright_python", reason="tests/browser/requirements.txt")
+    await page.add_script_tag(path=Path(axe.__file__).parent / "axe.min.js")
+    assert any(one.startswith("image-alt") for one in await page.evaluate(AXE))
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("scale to zero postgres", "howto/databases.html"),
+        ("cooldownPeriod", "reference/fields.html"),
+    ],
+)
+async def test_search_finds_the_page_that_is_meant(page: Page, site: str, query: str, wanted: str):
+    await page.set_viewport_size(DESK)
+    await page.goto(f"{site}/index.html")
+    await page.keyboard.press("/")
+    await page.keyboard.type(query, delay=10)
+    link = page.locator(f"a[href*='{wanted}']:visible").first
+    await link.wait_for(timeout=10_000)
+
+
+async def test_titles_and_menu_say_the_same():
+    menu = tomllib.loads((SITE.parents[1] / "zensical.toml").read_text())["project"]["nav"]
+    differ = {
+        place: (title, heading)
+        for title, place in named(menu)
+        if (
+            heading := re.search(
+                r"<h1[^>]*>(.*?)(?:<a |</h1>)", (SITE / place).read_text(), re.DOTALL
+            )
+        )
+        and html.unescape(re.sub(r"<[^>]+>", "", heading[1])).strip() != title
+    }
+    assert differ == {}
+
+
+def named(menu: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield each page that the menu names, with its title there."""
+    for entry in menu:
+        for title, below in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(below, list):
+                yield from named(below)
+            else:
+                yield title, below.replace(".md", ".html")
