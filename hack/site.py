@@ -105,7 +105,9 @@ def name_parts() -> None:
                 f'aria-labelledby="__nav_{number}_label"', f'aria-label="{next(iter(part))}"'
             )
         # The table of contents is one landmark, not one for each heading that has others below it.
-        text = re.sub(r'<nav class="md-nav" aria-label="[^"]*"', '<nav class="md-nav" role="none"', text)
+        text = re.sub(
+            r'<nav class="md-nav" aria-label="[^"]*"', '<nav class="md-nav" role="none"', text
+        )
         text = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", text)
         page.write_text(LINE_ANCHOR.sub("", text), encoding="utf-8")
 

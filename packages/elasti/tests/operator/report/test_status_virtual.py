@@ -105,7 +105,6 @@ async def test_status_follows_what_is_held_at_a_bounded_rate(
         assert max(seen) == 40
         assert len(seen) > 4
         assert status_writes(operator) - before <= 60 / 5 + 1
-        env.resolvers.report = ActivityReport(held=0, open=0)
         await env.becomes("Serve")
         assert env.status["held"] == 0
 
