@@ -208,8 +208,11 @@ class ServiceRegistry:
             self._left.pop(key, None)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
         service.publish(published=bool(self._published_slices(key)))
-        # If its private Service is gone, it is about to end: connections that clients have kept still reach its pods.
-        if self._service_ports(key) or not any(service.numbers.values()):
+        # If its private Service is gone, or every slice of that, it is about to end: connections that clients have
+        # kept still reach its pods. A Service that merely has no pods keeps a slice that lists none.
+        knew_ports = any(service.numbers.values())
+        stands = self.private_slices(key) and (self._service_ports(key) or not knew_ports)
+        if stands or not service.lists_pods:
             service.set_endpoints(self._endpoints(service))
         self._touch(self.claims.claim(key, self._wanted(view)))
 

@@ -214,6 +214,11 @@ class WakeableService:
                 port.close()
         return port
 
+    @property
+    def lists_pods(self) -> bool:
+        """Whether any pod is known."""
+        return any(self._endpoints.values())
+
     def set_endpoints(
         self, endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]]
     ) -> None:
