@@ -1,35 +1,46 @@
 """The leader's reconcile, cut where it waits for the API server.
 
 Where to go and what to write is the operator's own code: `observe`, `observation_of`, `step`, `derive`, `plan`
-and the methods of its records. Here is what is around it: what the caches show, and what a write does to the
-cluster.
+and the methods of its records; whom to ask and when, and how a park ends, is its executor's (`executor`). Here is what
+is around it: what the caches show, and what a write does to the cluster.
+
+What the operator does in coroutines between these is written here once more, since the search cuts it into events:
+
+- The order of a reconcile (`ElastiServiceReconciler._step`), in `decide` and `_end`.
+- What a slice that is published has in it: every resolver that answered once, or what is left (`_wanted_slice`), as
+  `SlicePublisher`; what a removal forgets.
+- That a wake-up asks for one replica at least, and that `OwnReplicas` fails on an older version, as `ScaleHandler`.
+
+The swarm runs all of these as they are, and mutants of each are found there: [tests/swarm](../swarm/README.md).
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from elasti.api.names import API_VERSION
 from elasti.api.states import State
-from elasti.api.types import ElastiService
 from elasti.operator.handover import plan as plans
 from elasti.operator.handover.machine import derive, step
 from elasti.operator.handover.observe import observation_of, observe
-from elasti.operator.model.children import resolver_slices
-from elasti.operator.model.facts import ClusterSnapshot, Decision, Facts, Judgement, Verdict
-from elasti.operator.model.state import AWAKE, Activity, Park, ServiceState
-from elasti.operator.model.targets import ScaleView, UpdateObjInfo
-from elasti.operator.settings import OperatorSettings
-from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
-from tests.model.world import MOST_LAG, MOST_PODS, RESOLVERS, Age, Memory, PodPhase, World
+from elasti.operator.model.facts import ClusterSnapshot, Decision, Judgement, Verdict
+from elasti.operator.model.state import AWAKE, Activity
+from tests.model import executor
+from tests.model.records import (
+    ES,
+    NOW,
+    PORT,
+    RESOLVER_PORT,
+    SERVICE,
+    SETTINGS,
+    endpoints,
+    memory_of,
+    records_of,
+    slices,
+    target,
+)
+from tests.model.world import MOST_LAG, MOST_PODS, Memory, PodPhase, World
 
-NOW = 1000.0
-SETTINGS = OperatorSettings(engage_settle=10.0, release_settle=10.0, resolver_loss_grace=10.0)
-_SINCE = {Age.NEVER: None, Age.SETTLING: NOW, Age.SETTLED: NOW - 100.0}
-PORT, RESOLVER_PORT = 80, 20000
 WHY = "model"
 
 
@@ -39,56 +50,6 @@ class Broken(AssertionError):
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")
         self.invariant = invariant
-
-
-def _object(of: type[Any], /, **content: Any) -> Any:
-    return msgspec.convert(content, of)
-
-
-ES: ElastiService = _object(
-    ElastiService,
-    apiVersion=API_VERSION,
-    kind="ElastiService",
-    metadata={"name": "web", "namespace": "shop", "uid": "u"},
-    spec={
-        "service": "web",
-        "minTargetReplicas": 1,
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-    },
-)
-SERVICE: Service = _object(
-    Service,
-    metadata={"name": "web", "namespace": "shop", "uid": "s"},
-    spec={
-        "clusterIP": "10.0.0.1",
-        "ipFamilies": ["IPv4"],
-        "selector": {"app": "web"},
-        "ports": [{"port": PORT, "protocol": "TCP"}],
-    },
-)
-
-
-ENDPOINTS = {one: ServiceEndpoint(addresses=(f"10.1.0.{one}",)) for one in RESOLVERS}
-_BY_PLACE = {endpoint.place: one for one, endpoint in ENDPOINTS.items()}
-
-
-@functools.cache
-def slices(resolvers: int | None) -> tuple[EndpointSlice, ...]:
-    if resolvers is None:
-        return ()
-    made = resolver_slices(SERVICE, endpoints(resolvers), {PORT: RESOLVER_PORT})
-    # A slice of which every resolver is gone is emptied, not removed.
-    return made or (EndpointSlice(address_type="IPv4"),)
-
-
-@functools.cache
-def endpoints(resolvers: int) -> tuple[ServiceEndpoint, ...]:
-    return tuple(endpoint for one, endpoint in ENDPOINTS.items() if resolvers & one)
-
-
-@functools.cache
-def target(replicas: int) -> UpdateObjInfo:
-    return UpdateObjInfo(spec_replicas=replicas, uid="t", version="1")
 
 
 def shown_replicas(world: World) -> int:
@@ -109,11 +70,8 @@ def write_replicas(world: World, replicas: int, *, own: bool) -> World:
     """Change the target; `own`: the leader knows that it did."""
     if replicas == world.replicas:
         return world
-    memory = world.memory
-    if memory.decided_on is not None:
-        memory = memory._replace(decided_on=(memory.decided_on[0], False))
     old = (*world.old_replicas, world.replicas)
-    world = world._replace(replicas=replicas, old_replicas=old, memory=memory)
+    world = world._replace(replicas=replicas, old_replicas=old)
     if own:
         memory = world.memory._replace(own_replicas=(replicas, len(old)))
         world = world._replace(memory=memory)
@@ -149,62 +107,6 @@ def hear_slice(world: World) -> World:
     if own is not None:
         memory = memory._replace(own_slice=(own[0], own[1] - 1) if own[1] > 1 else None)
     return world._replace(old_slices=world.old_slices[1:], memory=memory)
-
-
-# Between what is remembered and the operator's own records
-
-
-def records_of(memory: Memory) -> ServiceState:
-    state = ServiceState("u", "web")
-    handover = state.handover
-    handover.current = memory.current
-    handover.engaged_at = _SINCE[memory.engaged]
-    handover.ready_since = {
-        str(pod): since
-        for pod, age in enumerate(memory.ready)
-        if (since := _SINCE[age]) is not None
-    }
-    handover.activity, handover.park = memory.activity, memory.park
-    handover.parked_here, handover.owned_uid = memory.parked_here, "t" if memory.owns else ""
-    handover.loss_slot = NOW if memory.loss_slot else None
-    if memory.decided_on is not None:
-        handover.decided_on = ScaleView("t", memory.decided_on[0], "1")
-    state.requests.wake = memory.wake
-    state.listing.listed = endpoints(memory.listed)
-    state.listing.listed_since = {
-        endpoint.place: NOW - 100.0 if memory.long_listed & one else NOW
-        for one, endpoint in ENDPOINTS.items()
-        if memory.listed & one
-    }
-    state.listing.to_query = {e.place: e for e in endpoints(memory.to_query)}
-    state.listing.legacy_checked = True
-    return state
-
-
-def memory_of(state: ServiceState, before: Memory) -> Memory:
-    handover, listing = state.handover, state.listing
-    return before._replace(
-        current=handover.current,
-        engaged=_age(handover.engaged_at),
-        ready=tuple(_age(handover.ready_since.get(str(pod))) for pod in range(MOST_PODS)),
-        activity=handover.activity,
-        park=handover.park,
-        parked_here=handover.parked_here,
-        owns=bool(handover.owned_uid),
-        loss_slot=handover.loss_slot is not None,
-        wake=state.requests.wake,
-        listed=sum(_BY_PLACE[one.place] for one in listing.listed),
-        long_listed=sum(
-            _BY_PLACE[place] for place, since in listing.listed_since.items() if since < NOW
-        ),
-        to_query=sum(map(_BY_PLACE.__getitem__, listing.to_query)),
-    )
-
-
-def _age(since: float | None) -> Age:
-    if since is None:
-        return Age.NEVER
-    return Age.SETTLED if since < NOW else Age.SETTLING
 
 
 # A reconcile
@@ -268,9 +170,7 @@ def ready_pods(world: World) -> int:
 def activity(world: World) -> Activity:
     """Return what the resolvers that the leader asks answer together."""
     asked = world.memory.to_query if world.memory.listed else 0
-    if asked & world.up & (world.held | world.arrived):
-        return Activity.BUSY
-    return Activity.QUIET if asked and not asked & ~world.up else Activity.UNKNOWN
+    return executor.activity(asked, world.up, world.held, world.arrived)
 
 
 @functools.cache
@@ -297,9 +197,7 @@ def decide(seen: Seen) -> Outcome:
     if facts.lacks_loss_slot:
         state.handover.reserve_loss_slot(NOW)
         facts = observe(snapshot, state, SETTINGS, judgement)
-    asked = _asks(facts, state)
-    if asked:
-        state.handover.note_activity(seen.activity, NOW)
+    asked = executor.ask(facts, state, seen.activity)
     used = asked and seen.activity is Activity.BUSY
     observation = observation_of(facts, state, SETTINGS)
     if state.current is None:
@@ -321,22 +219,13 @@ def decide(seen: Seen) -> Outcome:
     return Outcome(memory, asked, decides, used, engages)
 
 
-def _asks(facts: Facts, state: ServiceState) -> bool:
-    match state.current:
-        case State.ENGAGING:
-            return state.settled_engaging(NOW, SETTINGS.engage_settle)
-        case State.WAKING:
-            return not facts.ready and facts.decision.verdict is Verdict.SLEEP
-    return False
-
-
 def reconcile(world: World) -> World:
     """Observe and decide, and leave the plan's writes to be made."""
     outcome = decide(seen_of(world))
     before = world.memory
     decided_on = before.decided_on
     if outcome.decides:
-        decided_on = (shown_replicas(world), _is_current(world))
+        decided_on = shown_replicas(world)
     memory = outcome.memory._replace(
         decided_on=decided_on, own_replicas=before.own_replicas, own_slice=before.own_slice
     )
@@ -408,7 +297,7 @@ def _write(world: World, outcome: str) -> World:
             if own and _is_current(world):
                 world = world._replace(memory=world.memory._replace(owns=True))
         case "AskAgain":
-            if activity(world) is Activity.BUSY:
+            if executor.wakes_again(_plain(world.memory), activity(world)):
                 world = world._replace(idle=False, memory=world.memory._replace(wake=True))
         case "AtZero" | "Up":
             world = _end(world, at_zero=name == "AtZero")
@@ -428,44 +317,36 @@ def _wanted_slice(world: World) -> int | None:
 
 
 def _publish(world: World, outcome: str) -> World:
-    memory = world.memory
-    listed, shown = _answering(world), shown_slice(world)
-    query = (shown or 0) | memory.to_query
-    if memory.current not in (State.ENGAGING, State.DRAINING, State.PARKING):
-        query &= world.seen_up
-    memory = memory._replace(listed=listed, to_query=query | listed)
-    wanted = _wanted_slice(world)
-    world = world._replace(memory=memory)
-    if wanted == shown:
-        return _published(world)
-    if outcome != "failed":
+    shown, wanted = shown_slice(world), _wanted_slice(world)
+    memory = executor.listing(_plain(world.memory), shown, _answering(world), world.seen_up)
+    before = world.memory
+    world = world._replace(memory=before._replace(listed=memory.listed, to_query=memory.to_query))
+    if wanted != shown and outcome != "failed":
         world = write_slice(world, wanted, own=outcome == "ok")
-    return _published(world) if outcome == "ok" else world
-
-
-def _published(world: World) -> World:
-    memory = world.memory
-    kept = memory._replace(long_listed=memory.long_listed & memory.listed)
-    return world._replace(memory=kept)
+    if wanted == shown or outcome == "ok":
+        after = executor.published(_plain(world.memory))
+        world = world._replace(memory=world.memory._replace(long_listed=after.long_listed))
+    return world
 
 
 def _park(world: World, outcome: str) -> World:
-    memory = world.memory
-    if memory.park is Park.REFUSED:
-        return world
-    decided, fresh = memory.decided_on or (shown_replicas(world), _is_current(world))
-    if memory.parked_here or outcome == "failed" or not fresh or decided != world.replicas:
-        return world._replace(memory=memory._replace(park=Park.REFUSED))
-    if unasked := world.held & ~world.since_asked:
-        raise Broken("NeverParkedWithHeld", f"resolvers {unasked:02b} hold a connection")
-    own = outcome == "ok"
-    world = write_replicas(world, 0, own=own)
-    if not own:
-        return world._replace(memory=world.memory._replace(park=Park.REFUSED))
+    seen = executor.Seen(world.replicas, shown_replicas(world), world.idle)
+    park = executor.park(_plain(world.memory), seen, outcome)
+    if park.wrote:
+        if unasked := world.held & ~world.since_asked:
+            raise Broken("NeverParkedWithHeld", f"resolvers {unasked:02b} hold a connection")
+        world = write_replicas(world, 0, own=outcome == "ok")
+    after = park.memory
+    todo = ("AskAgain", *world.memory.todo) if park.asks else world.memory.todo
     memory = world.memory._replace(
-        parked_here=True, owns=True, todo=("AskAgain", *world.memory.todo)
+        park=after.park, parked_here=after.parked_here, owns=after.owns, todo=todo
     )
     return world._replace(memory=memory)
+
+
+def _plain(memory: Memory) -> Memory:
+    """Return it without what the executor does not see."""
+    return memory._replace(own_replicas=None, own_slice=None, todo=())
 
 
 def _end(world: World, *, at_zero: bool) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import pytest
 
@@ -10,16 +11,24 @@ from elasti.api.conditions import TransitionReason
 from elasti.api.states import State
 from elasti.operator.handover import machine
 from elasti.operator.handover.machine import HOLDS, RULES, Rule
+from elasti.operator.model.state import Activity
 from elasti.resolver.ports.claims import PortClaims, PortDecision
-from tests.model import leader, ports
+from tests.model import executor, leader, ports
 from tests.model.search import Found, Search
+from tests.model.world import Memory
 
 
 @pytest.fixture(autouse=True)
 def _fresh_cache() -> Iterator[None]:
-    leader.decide.cache_clear()
+    _clear()
     yield
-    leader.decide.cache_clear()
+    _clear()
+
+
+def _clear() -> None:
+    cached = (leader.decide, executor.activity, executor.park, executor.wakes_again)
+    for one in (*cached, executor.listing, executor.published):
+        one.cache_clear()
 
 
 def test_no_order_of_three_events_breaks_the_hand_over():
@@ -34,9 +43,24 @@ def without(state: State, kept: Callable[[Rule], bool]) -> dict[State, tuple[Rul
 
 
 def test_a_park_without_asking_resolvers_is_found(monkeypatch: pytest.MonkeyPatch):
-    asked = (TransitionReason.TRAFFIC_ARRIVED, TransitionReason.RESOLVER_SILENT)
-    rules = without(State.ENGAGING, lambda rule: rule.why not in asked)
+    monkeypatch.setattr(executor, "combined_activity", lambda *_, **__: Activity.QUIET)
+    with pytest.raises(Found, match="NeverParkedWithHeld"):
+        Search(faults=0).run(6)
+
+
+def test_a_busy_resolver_that_no_rule_heeds_still_keeps_the_executor_from_parking(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What it answered is use, so the executor finds before its write that the target is needed again."""
+    heeded = (TransitionReason.TRAFFIC_ARRIVED, TransitionReason.RESOLVER_SILENT)
+    rules = without(State.ENGAGING, lambda rule: rule.why not in heeded)
     monkeypatch.setattr(machine, "RULES", rules)
+    Search(faults=0).run(4)
+    decided = mock.Mock(
+        return_value=executor.Parked(Memory(parked_here=True), wrote=True, asks=False)
+    )
+    monkeypatch.setattr(executor, "park", decided)
+    leader.decide.cache_clear()
     with pytest.raises(Found, match="NeverParkedWithHeld"):
         Search(faults=0).run(6)
 

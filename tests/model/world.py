@@ -58,8 +58,8 @@ class Memory(NamedTuple):
     parked_here: bool = False
     #: The target's replicas were taken while it is at zero.
     owns: bool = False
-    #: The replicas of the target that a park was decided on, and whether nothing wrote to it since.
-    decided_on: tuple[int, bool] | None = None
+    #: The replicas of the target that a park was decided on.
+    decided_on: int | None = None
     wake: bool = False
     listed: int = 0
     #: Those that have been listed for the engage settle.
