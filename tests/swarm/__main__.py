@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.swarm.play import Outcome, play, shrink
+from tests.swarm.play import Outcome, no_cleanup, play, shrink
 
 _ROOT = Path(__file__).parents[2]
 LEDGER = _ROOT / "build" / "swarm" / "ledger"
@@ -75,6 +75,11 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.seed is not None:
         return _one(chosen.seed)
+    with no_cleanup():
+        return _many(chosen)
+
+
+def _many(chosen: argparse.Namespace) -> int:
     ledger = None if chosen.no_ledger else Ledger(chosen.ledger)
     began, played, failed, requests = time.monotonic(), 0, list[int](), 0
     for seed in range(chosen.first, chosen.first + chosen.seeds):

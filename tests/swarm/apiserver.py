@@ -33,6 +33,8 @@ class Trouble:
     #: etcd has no space: nothing is written.
     full: bool = False
     watch_lag: float = 0.02
+    #: How much longer each message takes.
+    latency: float = 0.0
 
 
 class Server:
@@ -47,6 +49,8 @@ class Server:
         )
         self.clients: list[SwarmClient] = []
         self.note: Callable[[str], None] = lambda _line: None
+        #: Called as a client sends that a target is to have no replicas.
+        self.on_park: Callable[[], None] = lambda: None
 
     def client(self, process: Process) -> SwarmClient:
         """Return a client for a process."""
@@ -84,7 +88,8 @@ class _Connection(FakeConnection):
     async def travel(self) -> None:
         """Take the time of one message."""
         server = self.server
-        await asyncio.sleep(server.network.delay(self.process, server.process))
+        late = server.trouble.latency
+        await asyncio.sleep(server.network.delay(self.process, server.process) + late)
 
     async def send(self, request: Request, auth: Any, *, timeout: float) -> Any:
         try:
@@ -94,6 +99,8 @@ class _Connection(FakeConnection):
             raise RequestTimeout(f"{request}: no answer in {timeout:g} s") from None
 
     async def _send(self, request: Request, auth: Any) -> Any:
+        if request.path.endswith("/scale") and b'"replicas":0' in (request.body or b""):
+            self.server.on_park()
         await self.travel()
         trouble, draw = self.server.trouble, self.server.loop.random
         is_write = request.method != "GET"

@@ -33,7 +33,7 @@ class Books:
 
     def rate(self, app: str, now: float, span: float = 5.0) -> float:
         """Return an app's requests a second of late."""
-        return sum(at > now - span for at in self._served[app]) / span
+        return sum(now - span < at <= now for at in self._served[app]) / span
 
     def digest(self) -> str:
         """Return a fingerprint of the trace."""

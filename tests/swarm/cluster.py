@@ -20,7 +20,7 @@ from elasti.api.names import (
     RESOLVER_SERVICE,
 )
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject, make_key
 from tests.history.events import Executed, Pod, Rotation, Scaled
 from tests.swarm.apiserver import Server
 from tests.swarm.books import Books
@@ -63,6 +63,8 @@ class Cluster:
         #: By namespace and Service: what serves a Service that has no selector here.
         self.programs: dict[str, list[tuple[Process, bool]]] = {}
         self.start_takes = 1.0
+        #: Until when each node's service proxy hears of nothing.
+        self.still_until = [0.0 for _ in NODES]
         #: Apps whose Deployment recreates: two pods of one at a time damage its volume.
         self.recreates: set[str] = set()
         self.by_hand: set[str] = set()
@@ -110,6 +112,10 @@ class Cluster:
         body |= {"type": "ClusterIP", "ipFamilies": ["IPv4"]}
         self.put("Service", "v1", app, spec=body)
 
+    def remove_service(self, app: str) -> None:
+        if self.stored(SERVICES, app) is not None:
+            self.api.remove(SERVICES, app, namespace=SHOP)
+
     def add_elastiservice(self, app: str, **spec: Any) -> None:
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": app}
         trigger = {"query": app, "threshold": "0.01", "serverAddress": "http://prometheus"}
@@ -122,8 +128,12 @@ class Cluster:
         }
         self.put("ElastiService", API_VERSION, app, spec=body | spec)
 
+    def stored(self, resource: str, name: str) -> JsonObject | None:
+        """Return what the server stores, to be read only: a copy takes a while, and much is looked at often."""
+        return self.api.source(resource).objects.get(make_key(SHOP, name))
+
     def replicas(self, app: str) -> int | None:
-        found = self.api.find(DEPLOYMENTS, app, namespace=SHOP)
+        found = self.stored(DEPLOYMENTS, app)
         return None if found is None else int(found["spec"]["replicas"])
 
     def scale(self, app: str, replicas: int) -> None:
@@ -294,7 +304,7 @@ class Cluster:
         if self.pods.pop(pod.name, None) is None:
             return
         self.books.note(Pod(at=self.loop.now, name=pod.name, phase="gone"))
-        self.network.kill(pod.process)
+        self.network.end(pod.process)
         self.network.addresses.pop(pod.process.address, None)
         self.api.remove(PODS, pod.name, namespace=SHOP)
         self._pods_changed(pod.app)
@@ -329,6 +339,9 @@ class Cluster:
 
     def _sync(self, node: int) -> None:
         """Let one node's service proxy hear of all slices."""
+        if (still := self.still_until[node] - self.loop.now) > 0:
+            self.later(still, self._sync, node)
+            return
         found: dict[str, list[tuple[str, int, str]]] = {}
         for service in sorted(self._apps()):
             ready, ending = [], []

@@ -1,13 +1,12 @@
-"""What goes wrong in a run, as data: drawn from the seed, and taken away one by one to shrink a failure."""
+"""What goes wrong in a run, as data, so that it can be taken away one by one to shrink a failure."""
 
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
 
 from tests.history.events import Excused
-from tests.swarm.cluster import OPERATOR_SERVICE, RESOLVER_SERVICE
+from tests.swarm.cluster import NODES, OPERATOR_SERVICE, RESOLVER_SERVICE
 from tests.swarm.loop import Process
 from tests.swarm.world import World
 
@@ -30,93 +29,6 @@ class Fault:
     def __str__(self) -> str:
         when = f" {self.after:.3f} s after {self.moment!r}" if self.moment else ""
         return f"{self.at:7.2f} {self.kind} which={self.which} amount={self.amount:.2f}{when}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Features:
-    """What a whole run is like. Each is on in some seeds only, so that none hides what another shows."""
-
-    #: How probably clients come at each of `MOMENTS`, and how many of all requests are slow.
-    bursts: float
-    slow: float
-    #: Pods are unready once more after they became ready.
-    flaps: bool
-    #: How long a turn of the loop takes.
-    quantum: float
-    polling: float
-    cooldown: int
-    both: bool
-    #: For how long there is no load at most: what a plot needs must come alone.
-    pause: float = 40.0
-
-
-def features(seed: int) -> Features:
-    """Return the features of a seed."""
-    chance = random.Random(f"features of {seed}")
-    return Features(
-        bursts=chance.choice((0.0, 0.15, 0.4, 0.8)),
-        slow=chance.choice((0.0, 0.0, 0.3)),
-        flaps=chance.random() < 0.3,
-        quantum=chance.choice((0.0, 0.0, 0.005, 0.05)),
-        polling=chance.choice((3.0, 30.0)),
-        cooldown=chance.choice((10, 10, 60)),
-        both=chance.random() < 0.5,
-        pause=200.0 if has_plot(seed) else 40.0,
-    )
-
-
-def draw(seed: int, seconds: float) -> list[Fault]:
-    """Return the faults of a seed; a seed plays a few kinds often rather than all of them once.
-
-    Half of the seeds have a subject, whose kinds meet each other. Some wait for their moments. A quarter has a plot
-    instead.
-    """
-    if has_plot(seed):
-        chance = random.Random(f"plot of {seed}")
-        plot = chance.choice(PLOTS)
-        begins = [chance.uniform(2.0, 8.0) + n * seconds / 3 for n in range(3)]
-        return [fault for at in begins for fault in _played(plot, chance, at)]
-    chance = random.Random(f"faults of {seed}")
-    if chance.random() < 0.5:
-        kinds = chance.choice(SUBJECTS)
-    else:
-        kinds = tuple(chance.sample(sorted(KINDS.keys() - _OF_PLOTS), chance.randint(1, 4)))
-    waits, most = chance.choice((0.0, 0.5, 0.9)), chance.choice((0, 4, 8, 12))
-    found = []
-    for _ in range(chance.randint(0, most)):
-        moment = chance.choice(MOMENTS) if chance.random() < waits else ""
-        after = chance.uniform(0.0, chance.choice((0.005, 0.5, 5.0))) if moment else 0.0
-        found.append(
-            Fault(
-                round(chance.uniform(2.0, seconds), 3),
-                chance.choice(kinds),
-                chance.randrange(1000),
-                round(chance.random(), 3),
-                moment,
-                round(after, 4),
-            )
-        )
-    return sorted(found, key=lambda fault: fault.at)
-
-
-def has_plot(seed: int) -> bool:
-    return random.Random(f"act 925 of {seed}").random() < 0.25
-
-
-def _played(plot: Plot, chance: random.Random, at: float) -> list[Fault]:
-    """Return the faults of a plot, which all happen or wait from the same time on."""
-    which = chance.randrange(1000)
-    return [
-        Fault(
-            round(at, 3),
-            kind,
-            which,
-            round(chance.random(), 3),
-            moment,
-            round(chance.uniform(*after), 4),
-        )
-        for kind, moment, after in plot
-    ]
 
 
 def _program(world: World, service: str, which: int) -> Process | None:
@@ -183,8 +95,9 @@ def _cut(service: str) -> Callable[[World, Fault], None]:
     return cut
 
 
-def _slow(world: World, fault: Fault) -> None:
-    processes = [one for _, one in sorted(world.programs.running.items())]
+def _slow(world: World, fault: Fault, service: str = "") -> None:
+    programs = sorted(world.programs.running.items())
+    processes = [one for name, one in programs if name.startswith(service)]
     if processes:
         process = processes[fault.which % len(processes)]
         process.slowness = 2.0 + 60 * fault.amount
@@ -279,8 +192,24 @@ def _edit(world: World, fault: Fault) -> None:
     world.edit_elastiservice(world.app(fault.which), cooldownPeriod=5 + int(20 * fault.amount))
 
 
-def _slow_client(world: World, fault: Fault) -> None:
-    world.clients.send(world.app(fault.which), slow=True)
+def _recreate_service(world: World, fault: Fault) -> None:
+    """A person deletes a Service and creates it again; until then nothing answers."""
+    app, seconds = world.app(fault.which), 8.0 + 20 * fault.amount
+    _excuse(world, seconds + _UNNOTICED, "there is no Service")
+    world.cluster.remove_service(app)
+    world.later(seconds, world.cluster.add_service, app)
+
+
+def _stand_still(world: World, fault: Fault) -> None:
+    """A node's service proxy hears of nothing, for longer than settles allow for."""
+    seconds = 8.0 + 15 * fault.amount
+    _excuse(world, seconds + _UNNOTICED, "a node hears of nothing")
+    world.cluster.still_until[fault.which % len(NODES)] = world.loop.now + seconds
+
+
+def _many_clients(world: World, fault: Fault) -> None:
+    for n in range(10):
+        world.later(n * 0.03 * fault.amount, world.clients.send, world.app(fault.which))
 
 
 def _ask(annotation: str) -> Callable[[World, Fault], None]:
@@ -300,10 +229,12 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "a resolver's watches are dead": _deaf,
     "no resolver is left": _no_resolvers,
     "a program is slow": _slow,
+    "a resolver is slow": lambda world, fault: _slow(world, fault, "resolver"),
     "an operator's clock is set": _clock,
     "the API server refuses": _api("refuses", 0.6),
+    "the API server is slow": _api("latency", 0.15),
     "writes are done and time out": _api("lies", 0.7),
-    "writes conflict": _api("conflicts", 0.5),
+    "writes conflict": _api("conflicts", 0.9),
     "etcd is full": _api("full", 1.0),
     "watches lag": _api("watch_lag", 3.0, 15.0),
     "watches are too old": _gone,
@@ -316,69 +247,21 @@ KINDS: dict[str, Callable[[World, Fault], None]] = {
     "a person scales up": _scale_up,
     "a Service's port is renumbered": _renumber,
     "a port is claimed twice": _claim,
-    "a slow client comes": _slow_client,
+    "a Service is created again": _recreate_service,
+    "a node stands still": _stand_still,
+    "a client comes": lambda world, fault: world.clients.send(world.app(fault.which)),
+    "clients come": _many_clients,
+    "a slow client comes": lambda world, fault: world.clients.send(
+        world.app(fault.which), slow=True
+    ),
+    "a client keeps its connection": lambda world, fault: world.clients.send(
+        world.app(fault.which), keeps=3.0 + 12 * fault.amount
+    ),
 }
 # Only plots have them.
-_OF_PLOTS = {"a slow client comes"}
-
-# What makes a moment in which an order of events is worth trying.
-MOMENTS = (
-    "our slice comes", "an engage settle ends", "Proxy", "Waking", "a release settle ends", "Serve",
-    "parked", "scaled up", "a resolver is quiet", "a pod is ready", "our slice goes",
-    "deleted", "a program ends", "a fault",
-)  # fmt: skip
-
-# Kinds that meet each other; one that stands twice is drawn twice as often.
-SUBJECTS: tuple[tuple[str, ...], ...] = (
-    ("a person scales up", "a person scales", "a person asks for a wake-up"),
-    ("the leader crashes", "a person asks for sleep", "a person asks for sleep"),
-    ("the leader crashes", "an operator is replaced", "an operator is cut off"),
-    ("an ElastiService is created again", "the API server refuses", "etcd is full"),
-    ("an ElastiService is created again", "writes are done and time out", "writes conflict"),
-    ("an ElastiService is created again",),
-    ("a Service's port is renumbered", "a port is claimed twice"),
-    ("a Service's port is renumbered", "a resolver is replaced"),
-    ("a resolver is replaced",),
-    ("a resolver is cut off", "a resolver is replaced", "a program is slow"),
-    ("a resolver's watches are dead", "an app is rolled out"),
-    ("no resolver is left", "a program is slow"),
-    ("a pod is unready", "a pod crashes", "an app is rolled out"),
-)
-
-# What has to come in one order within seconds: kind, moment, and how long after it.
-Plot = tuple[tuple[str, str, tuple[float, float]], ...]
-PLOTS: tuple[Plot, ...] = (
-    (
-        ("a person asks for a wake-up", "", (0.0, 0.0)),
-        ("a person scales up", "our slice comes", (0.2, 5.0)),
-    ),
-    (
-        ("a person asks for a wake-up", "", (0.0, 0.0)),
-        ("a person scales up", "parked", (0.0, 0.06)),
-    ),
-    (
-        ("a person asks for a wake-up", "", (0.0, 0.0)),
-        ("a slow client comes", "an engage settle ends", (0.01, 0.09)),
-    ),
-    (
-        ("a slow client comes", "", (0.0, 0.0)),
-        ("a resolver is replaced", "our slice comes", (0.0, 2.0)),
-    ),
-    (
-        ("a slow client comes", "", (0.0, 0.0)),
-        ("a resolver is cut off", "our slice comes", (0.5, 4.9)),
-    ),
-    (
-        ("the leader crashes", "Proxy", (0.0, 2.0)),
-        ("a slow client comes", "Proxy", (2.0, 4.0)),
-        ("a person asks for sleep", "Proxy", (6.0, 10.0)),
-    ),
-    (
-        ("an ElastiService is created again", "Proxy", (0.5, 3.0)),
-        ("a slow client comes", "our slice goes", (0.02, 0.4)),
-        ("a slow client comes", "our slice goes", (0.2, 0.9)),
-    ),
-)
+OF_PLOTS = {
+    "a client comes", "clients come", "a slow client comes", "a client keeps its connection", "a resolver is slow",
+}  # fmt: skip
 
 # What delays no wake-up and no answer, as long as one operator is there and the client's resolver is.
 HINDERS_NOT = frozenset(
@@ -386,6 +269,15 @@ HINDERS_NOT = frozenset(
         "an operator crashes", "the leader crashes", "an operator is replaced", "an operator is cut off",
         "a resolver crashes", "a resolver is replaced", "a resolver's watches are dead", "no resolver is left",
         "a person asks for sleep", "a person asks for a wake-up", "a person scales up",
-        "an app is rolled out", "a person edits a cooldown", "a slow client comes",
+        "an app is rolled out", "a person edits a cooldown", "a slow client comes", "a client comes", "clients come",
+        "a client keeps its connection", "a node stands still", "the API server is slow",
+    }
+)  # fmt: skip
+
+# What does not change when an operator does what is due by time alone.
+DISTURBS_NOT = frozenset(
+    {
+        "no resolver is left", "a resolver crashes", "a person edits a cooldown", "a slow client comes",
+        "a client comes", "clients come", "a client keeps its connection", "the API server is slow",
     }
 )  # fmt: skip

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import dataclasses
 import heapq
+import itertools
 import math
 import random
 from collections.abc import Callable, Coroutine
@@ -68,46 +69,63 @@ class SwarmLoop(asyncio.SelectorEventLoop):
         self.random = random.Random(seed)
         #: Called before each turn.
         self.on_turn: Callable[[], None] | None = None
+        #: By time, and by when they were set: an order that needs no comparison in Python.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
         super().__init__()
 
     def time(self) -> float:
         """Return virtual seconds since the run began."""
         return self.now
 
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call something after so many virtual seconds."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call something at a virtual time; of two at one time, first what was asked for first."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Leave it in the heap: it is passed over when its time comes."""
+
     def _run_once(self) -> None:
         self.turns += 1
         if self.on_turn is not None:
             self.on_turn()
-        scheduled, ready = self._timers(), self._ready  # type: ignore[attr-defined]
+        timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
         if not ready:
-            if not scheduled:
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if not timers:
                 raise Stuck("all tasks wait and no timer is set")
-            self.now = max(self.now, scheduled[0]._when) + self.quantum
-        while scheduled and scheduled[0]._when <= self.now:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            ready.append(handle)
-        turn = self._ordered(ready)
-        ready.clear()
-        for handle in turn:
-            if not handle._cancelled and _lives(handle):
-                handle._run()
+            self.now = max(self.now, timers[0][0]) + self.quantum
+        while timers and timers[0][0] <= self.now:
+            ready.append(heapq.heappop(timers)[2])
+        if len(ready) == 1:
+            handle = ready.popleft()
+            _run(handle, handle._context.get(PROCESS))
+        else:
+            self._run_many(ready)
 
-    def _timers(self) -> Any:
-        scheduled: Any = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
-        return scheduled
-
-    def _ordered(self, ready: Any) -> list[Any]:
-        """Return callbacks as they run: in order within a process, as the seed says between processes."""
+    def _run_many(self, ready: Any) -> None:
+        """Run callbacks in order within a process, as the seed says between processes."""
         by_process: dict[Process | None, list[Any]] = {}
         for handle in ready:
             by_process.setdefault(handle._context.get(PROCESS), []).append(handle)
-        groups = list(by_process.values())
+        ready.clear()
+        groups = list(by_process.items())
         if len(groups) > 1:
             self.random.shuffle(groups)
-        return [handle for group in groups for handle in group]
+        for process, handles in groups:
+            for handle in handles:
+                _run(handle, process)
 
     # The network
 
@@ -133,10 +151,10 @@ class SwarmLoop(asyncio.SelectorEventLoop):
         return future
 
 
-def _lives(handle: Any) -> bool:
-    """Whether the process of a callback lives: nothing of one that was killed runs, no cleanup either."""
-    process = handle._context.get(PROCESS)
-    return process is None or process.alive
+def _run(handle: Any, process: Process | None) -> None:
+    """Run a callback if its process lives: nothing of one that was killed runs, no cleanup either."""
+    if not handle._cancelled and (process is None or process.alive):
+        handle._run()
 
 
 def run(seed: int, main: Callable[[SwarmLoop], Coroutine[Any, Any, None]]) -> SwarmLoop:

@@ -64,6 +64,12 @@ class Network:
         self.loop.call_later(self.delay(other), listener.accept, context=other.context)
         return near, protocol
 
+    def end(self, process: Process) -> None:
+        """End a process as one that exits: what it has answered arrives before the end of its connections."""
+        for transport in [one for one in self.transports if one.process is process]:
+            transport.write_eof()
+        self.kill(process)
+
     def kill(self, process: Process) -> None:
         """End a process as SIGKILL does: the kernel resets its connections, and it hears of nothing."""
         process.alive = False
@@ -260,7 +266,7 @@ class MemoryTransport(asyncio.Transport):
 
     def die(self) -> None:
         """The process is gone."""
-        if not self.is_over:
+        if not self.is_over and not self._wrote_eof:
             self._send(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
         self.is_over = self._closing = True
         self.network.transports.pop(self, None)

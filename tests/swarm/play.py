@@ -7,16 +7,22 @@ import dataclasses
 import gc
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
+
+import structlog
 
 from tests.history.check import check
 from tests.swarm.books import Books
-from tests.swarm.faults import HINDERS_NOT, KINDS, Fault, Features, draw, features
+from tests.swarm.drawing import Features, draw, features
+from tests.swarm.faults import DISTURBS_NOT, HINDERS_NOT, KINDS, Fault
 from tests.swarm.loop import SwarmLoop, run
 from tests.swarm.programs import in_memory
 from tests.swarm.world import World
 
 SECONDS = 100.0
+# So many objects more than at the last collection: a run leaves about a tenth of it.
+_GARBAGE = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,22 +40,35 @@ class Outcome:
 
 def play(seed: int, faults: Sequence[Fault] | None = None, like: Features | None = None) -> Outcome:
     """Play a seed, with its own faults or with some of them."""
-    with _no_cleanup():
+    with no_cleanup():
         return _play(seed, faults, like)
 
 
 @contextlib.contextmanager
-def _no_cleanup() -> Iterator[None]:
-    """Collect nothing while a run goes on: a coroutine of a killed program does its cleanup when it is collected."""
+def no_cleanup() -> Iterator[None]:
+    """Collect nothing while a run goes on: a coroutine of a killed program does its cleanup when it is collected.
+
+    Whoever plays many seeds does so within it, too: then the collector runs after several of them.
+    """
+    if not gc.isenabled():
+        yield
+        if gc.get_count()[0] > _GARBAGE:
+            gc.collect()
+        return
     told, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet, cache_logger_on_first_use=False)
+    logging.disable(logging.CRITICAL)
     gc.disable()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coroutines that were never awaited
+            yield
+            gc.collect()
     finally:
-        logging.disable(logging.CRITICAL)
         gc.enable()
-        gc.collect()
         logging.disable(logging.NOTSET)
+        structlog.reset_defaults()
         sys.unraisablehook = told
 
 
@@ -60,7 +79,7 @@ def _play(seed: int, faults: Sequence[Fault] | None, like: Features | None) -> O
 
     async def main(loop: SwarmLoop) -> None:
         loop.set_exception_handler(lambda _loop, context: errors.append(_told(context)))
-        with in_memory(seed, loop, books):
+        with in_memory(seed, loop, books, like.scrape):
             world = World(loop, books, like)
             worlds.append(world)
             await world.play(chosen, SECONDS, lambda w, fault: _apply(w, fault))
@@ -69,7 +88,9 @@ def _play(seed: int, faults: Sequence[Fault] | None, like: Features | None) -> O
         if not world.faults_over:
             books.say(world.loop.now, f"fault: {fault}")
             KINDS[fault.kind](world, fault)
-            world.note_fault(hinders=fault.kind not in HINDERS_NOT)
+            world.note_fault(
+                hinders=fault.kind not in HINDERS_NOT, disturbs=fault.kind not in DISTURBS_NOT
+            )
             world.moment("a fault", "")
 
     loop = run(seed, main)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import logging
 import random
 import secrets
 import time
@@ -18,7 +17,6 @@ from typing import Any
 from unittest import mock
 
 import aiohttp.connector
-import structlog
 
 from elasti.operator.app import OperatorApp, election_config
 from elasti.operator.settings import OperatorSettings
@@ -88,13 +86,14 @@ class _BookReader(TriggerReader):
     """Reads the apps' books as a Prometheus would."""
 
     books: Books
+    scrape: float
 
     def __init__(self, _settings: ReaderSettings) -> None:
         pass
 
     async def read(self, metadata: Any, _context: ReadContext) -> TriggerReading:
         now = asyncio.get_running_loop().time()
-        return TriggerReading(self.books.rate(metadata.query, now))
+        return TriggerReading(self.books.rate(metadata.query, now - self.scrape))
 
 
 class _NoCollector:
@@ -244,7 +243,8 @@ class Programs:
         shown = False
         self.cluster.list_programs(service)
         while any(process is one for one, _ in known):
-            await asyncio.sleep(self.loop.random.uniform(0.1, 0.6))
+            # A probe that succeeds goes on at its period; what is not ready yet is looked at often.
+            await asyncio.sleep(self.loop.random.uniform(0.1, 2.0 if shown else 0.6))
             ready = self.is_ready(process)
             if ready is not shown:
                 shown = ready
@@ -295,7 +295,7 @@ class Programs:
 
 
 @contextlib.contextmanager
-def in_memory(seed: int, loop: SwarmLoop, books: Books) -> Iterator[None]:
+def in_memory(seed: int, loop: SwarmLoop, books: Books, scrape: float) -> Iterator[None]:
     """Put the seams in place: sockets, clocks and chance."""
     listeners = "elasti.resolver.ports.listeners."
     draw = random.Random(seed)
@@ -304,7 +304,7 @@ def in_memory(seed: int, loop: SwarmLoop, books: Books) -> Iterator[None]:
         await asyncio.sleep(0)
         return tuple(addr_infos[0][4][:2])
 
-    _BookReader.books = books
+    _BookReader.books, _BookReader.scrape = books, scrape
     random.seed(seed)
     patches: list[Any] = [
         mock.patch(listeners + "bound_socket", memory.bound_socket),
@@ -322,13 +322,4 @@ def in_memory(seed: int, loop: SwarmLoop, books: Books) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
-            cache_logger_on_first_use=False,
-        )
-        logging.disable(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
-            structlog.reset_defaults()
+        yield

@@ -30,9 +30,11 @@ from tests.swarm.programs import ENGAGE_SETTLE, OPERATOR_ADDRESS, RELEASE_SETTLE
 from tests.swarm.referee import Referee
 
 if TYPE_CHECKING:
-    from tests.swarm.faults import Fault, Features
+    from tests.swarm.drawing import Features
+    from tests.swarm.faults import Fault
 
-_CALM = 100.0
+# How long it is calm after the faults: until all is stable at three looks, at least and at most so long.
+_QUIET, _LOOK, _CALM = 45.0, 3.0, 105.0
 # How long what goes wrong for at most 26 seconds delays what follows.
 _HINDERED = 45.0
 
@@ -55,10 +57,12 @@ class World:
         self.faults_over = True
         self.features = features
         self.clients.slow = features.slow
-        self.cluster.flaps, self.cluster.cooldown = features.flaps, features.cooldown
+        self.cluster.cooldown = features.cooldown
         self.programs.polling, self.programs.moment = features.polling, self.moment
+        self.server.on_park = lambda: self._happen("a park is written")
         self._armed: list[tuple[str, Callable[[], None]]] = []
         self._states: dict[str, str] = {}
+        self._resolver_is_ready = False
         #: By name: since when each of our slices is there.
         self._ours: dict[str, float] = {}
         self.cluster.on_scaled.append(self._scaled)
@@ -76,19 +80,22 @@ class World:
                 self.programs.start(service)
         self._name_the_service()
         await asyncio.sleep(20.0)
-        self.faults_over = False
+        self.faults_over, self.cluster.flaps = False, self.features.flaps
         for fault in faults:
             self.later(fault.at, self._arm, fault, apply)
         for app in self.apps:
             self.process.start(self._load(app, self.loop.now + seconds), f"load of {app}")
         await asyncio.sleep(seconds)
         self.faults_over = True
-        await asyncio.sleep(_CALM)
         self.problems = self.cluster.problems
-        self.problems += [problem for app in self.apps for problem in self._unstable(app)]
+        self.problems += await self._calm()
         for app in self.apps:
             self.clients.send(app)
-        await asyncio.sleep(40.0)
+        for _ in range(40):
+            await asyncio.sleep(1.0)
+            if not self.clients.open:
+                break
+        await asyncio.sleep(1.0)
         if self.clients.open:
             self.problems.append(f"{self.clients.open} requests still wait")
 
@@ -100,9 +107,10 @@ class World:
         """Call something after a while, as a person or as the world."""
         self.loop.call_later(seconds, call, *args, context=self.process.context)
 
-    def note_fault(self, *, hinders: bool) -> None:
-        """Note that something goes wrong; `hinders`: it may delay wake-ups and answers."""
-        self.referee.disturbed_at = self.loop.now
+    def note_fault(self, *, hinders: bool, disturbs: bool) -> None:
+        """Note that something goes wrong; `hinders`: it may delay wake-ups and answers; `disturbs`: an operator's work."""
+        if disturbs:
+            self.referee.disturbed_at = self.loop.now
         if hinders:
             self.referee.hindered_until = self.loop.now + _HINDERED
 
@@ -156,6 +164,10 @@ class World:
                 self.moment(state, name)
         elif gvr.resource == "endpointslices":
             self._slice_changed(name, gone)
+            if name.startswith(RESOLVER_SERVICE) and not gone:
+                had, self._resolver_is_ready = self._resolver_is_ready, _has_ready(obj)
+                if had and not self._resolver_is_ready:
+                    self._happen("no resolver is ready")
         elif gvr.resource == "pods" and not gone and _is_ready(obj):
             app = obj["metadata"]["labels"]["app"]
             self.moment("a pod is ready", app)
@@ -193,17 +205,21 @@ class World:
                     self.cluster.end_pod(pod)
 
     def elastiservice(self, app: str) -> JsonObject | None:
+        """Return an app's ElastiService, to be read only."""
+        return self.cluster.stored(ELASTISERVICES, app)
+
+    def _own_elastiservice(self, app: str) -> JsonObject | None:
         return self.server.admin.find(ELASTISERVICES, app, namespace=SHOP)
 
     def our_slice(self, app: str) -> JsonObject | None:
-        return self.server.admin.find(SLICES, slice_names(app)["IPv4"], namespace=SHOP)
+        return self.cluster.stored(SLICES, slice_names(app)["IPv4"])
 
     def slice_since(self, app: str) -> float:
         return self._ours.get(slice_names(app)["IPv4"], 0.0)
 
     def claim_port(self, app: str, other: str) -> None:
         """Write the ports of one into the status of another."""
-        owner, found = self.elastiservice(app), self.elastiservice(other)
+        owner, found = self.elastiservice(app), self._own_elastiservice(other)
         if app != other and owner is not None and found is not None:
             ports = (owner.get("status") or {}).get("resolverPorts")
             if ports:
@@ -222,12 +238,12 @@ class World:
             self.later(5.0, self.restore_elastiservice, app)
 
     def edit_elastiservice(self, app: str, **spec: Any) -> None:
-        if (found := self.elastiservice(app)) is not None:
+        if (found := self._own_elastiservice(app)) is not None:
             found["spec"] |= spec
             self.server.admin.put(found)
 
     def annotate(self, app: str, which: str) -> None:
-        if (found := self.elastiservice(app)) is not None:
+        if (found := self._own_elastiservice(app)) is not None:
             key = WAKE_ANNOTATION if "wake" in which else SLEEP_ANNOTATION
             annotations = found["metadata"].setdefault("annotations", {})
             annotations[key] = format_time(VirtualClock().now())
@@ -236,6 +252,18 @@ class World:
             self.server.admin.put(found)
 
     # The end
+
+    async def _calm(self) -> list[str]:
+        """Wait until all is stable, and stays so; return what is not, in the end."""
+        await asyncio.sleep(_QUIET)
+        stable, found = 0, list[str]()
+        for _ in range(int((_CALM - _QUIET) / _LOOK)):
+            found = [problem for app in self.apps for problem in self._unstable(app)]
+            stable = 0 if found or len(self.programs.running) < 4 else stable + 1
+            if stable == 3:
+                break
+            await asyncio.sleep(_LOOK)
+        return found
 
     def _unstable(self, app: str) -> list[str]:
         """Return what is neither awake nor asleep after all that was wrong is over."""
@@ -257,6 +285,10 @@ class World:
             return []
         found = f"state {state}, {replicas} replicas, {len(pods)} ready, slice {ours and listed}"
         return [f"{app} is neither awake nor asleep: {found}, resolvers {live}"]
+
+
+def _has_ready(endpoint_slice: JsonObject) -> bool:
+    return any(one["conditions"]["ready"] for one in endpoint_slice["endpoints"])
 
 
 def _is_ready(pod: JsonObject) -> bool:
