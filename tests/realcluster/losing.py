@@ -1,4 +1,4 @@
-"""Scenarios of a node that is gone from one moment to the next: the other one has to do.
+"""Scenarios of a node, or of a resolver, that is gone from one moment to the next: the other one has to do.
 
 Nothing says goodbye: the lost node's wire is taken off, and what runs there goes on for itself. Load goes
 through the Service all the while, from the node that lives. Connections that kube-proxy sends to the lost
@@ -27,11 +27,14 @@ NODES = ("node-1", "node-2")
 MOST_SCALE = 3.0
 # From the loss until the dead resolver is out of the slices, which the leader writes: if it was the leader's
 # node, another leads when the lease's 15 s are over.
-MOST_SLICES = {True: 20.0, False: 10.0}
+MOST_SLICES = {True: 16.0, False: 6.0}
 _MISSED = 150.0
 _RATE = 20.0
 # A request that a lost node swallowed is given up after this long.
 _SWALLOWED = 10.0
+# From a resolver's end until it is out of the slices: operators keep a connection to it.
+_MOST_KILLED = 2.0
+_KILLED = "a resolver was killed: what it held is lost, and nodes send it connections until its endpoint is gone"
 _LOST = "the node was lost: kube-proxy sends it connections until its endpoint is gone"
 
 
@@ -86,6 +89,23 @@ async def apps_node(trial: NodeTrial) -> None:
         await probe.rate(trial.length.rate)
         await trial.flow(trial.length.load / 4)
         await probe.finish()
+
+
+async def resolver_killed(trial: NodeTrial) -> None:
+    """A resolver is killed while it holds: what it held is lost, and nothing once it has left its slice."""
+    app = await trial.sleeping_app(trial.new_app(start=6))
+    await trial.load(app, rate=_RATE, reuse=False)
+    await trial.environment.holding(trial.namespace, app.name, int(_RATE))
+    pod = (await trial.environment.resolver_pods())[0]
+    began = time.monotonic()
+    await trial.environment.kill(pod)
+    left = await _out(trial, app.name, pod["status"]["podIP"]) - began
+    window = Window(began, time.monotonic() + NODE_LAG, _KILLED, math.inf)
+    trial.windows.append(window)
+    trial.notes.append(f"the killed resolver was out of the slice {left:.2f} s later")
+    await trial.awake(app)
+    await trial.flow_out()
+    assert left <= _MOST_KILLED, left
 
 
 async def _lost(trial: NodeTrial, *, leader: bool) -> None:

@@ -67,6 +67,7 @@ ALONE = (
     ),
     played("leaders-node", losing.leaders_node),
     played("followers-node", losing.followers_node),
+    played("resolver-killed", losing.resolver_killed),
     # A node is missed after 50 s, and thirty apps take as long to start: too long for a short run.
     *(
         [
