@@ -231,6 +231,7 @@ class Leader:
                 evidence=evidence,
                 clock=self.clock,
                 polling_interval=self.settings.polling_interval,
+                engage_settle=self.settings.engage_settle,
             )
             requeue = BoundedRequeue(self._enqueue)
             self._loop = ReconcileLoop(

@@ -68,7 +68,8 @@ class Simulation:
         return Outcome(looks, sleeps)
 
     def _decide(self, now: float, *, looking: bool) -> Verdict:
-        evidence = Evidence(1.0, TriggerReading(0.0), read_at=now, quiet_since=self._last_use)
+        reading, since = TriggerReading(0.0), self._last_use
+        evidence = Evidence(1.0, reading, read_at=now, known_at=now, quiet_since=since)
         return decide(
             Situation(
                 now=now,

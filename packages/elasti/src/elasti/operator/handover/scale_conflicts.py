@@ -91,8 +91,8 @@ class ScaleConflicts:
 
     def clear_up(self, facts: Facts, state: ServiceState) -> bool:
         """Find out, before the next sleep, who scaled it up; says whether it did."""
-        sleeps = state.current is State.SERVE and facts.decision.verdict is Verdict.SLEEP
-        if not sleeps or not state.conflict.take_unclear():
+        sleeps = facts.decision.verdict in (Verdict.SLEEP, Verdict.LOOK)
+        if state.current is not State.SERVE or not sleeps or not state.conflict.take_unclear():
             return False
         if facts.es.status.last_scaled_up_time == state.conflict.stamp:
             self._undone(facts, state, "")

@@ -145,7 +145,8 @@ class Situation:
 
     `attempt_ended`: why the last attempt to park it ended. `asked`: a person asked for the
     target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
-    `look`: how long before the end of the cooldown the resolver looks for arrivals; `looking`: it does.
+    `look`: how long before the end of the cooldown the resolver joins the pods, to look for arrivals and for its settle;
+    `looking`: it does.
     `suspended`, `keep_awake_until`: a person asked for it to be left alone, or awake until then.
     `needed_by`: an ElastiService that depends on it and is not asleep; `needed_now`: and is awake or waking.
     `depended_on`: it has dependents and no triggers by choice, so that they alone decide; `dependents_asleep`:
@@ -344,6 +345,9 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     yield from _cooldowns(seen)
     for index, trigger in enumerate(seen.triggers):
         quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
+        if seen.looking and trigger.quiet_since is not None:
+            # The time since the last reading is not known to be quiet: one more is read at the end of the cooldown.
+            quiet = min(quiet, trigger.known_at - trigger.quiet_since)
         if trigger.is_active() or quiet < seen.cooldown:
             steady = trigger.last.steady if trigger.last is not None else 0.0
             yield Obstacle(

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
-from elasti.api.defaults import stale_after
+from elasti.api.defaults import ENGAGE_SETTLE, stale_after
 from elasti.api.observed import OBSERVED
 from elasti.api.schedules import NO_LEVEL, Level, changes, lead_of, level_at
 from elasti.api.states import State
@@ -65,6 +65,7 @@ class Decisions:
     evidence: Callable[[Request], Sequence[Evidence]]
     clock: Clock
     polling_interval: float
+    engage_settle: float = ENGAGE_SETTLE
 
     def __post_init__(self) -> None:
         # By schedules and lead: objects that a template made share the search.
@@ -134,10 +135,9 @@ class Decisions:
 
     def _situation(self, details: CRDDetails, state: ServiceState) -> Situation:
         now, scheduled = self.clock.now(), self._schedule(details)
-        cooldown = details.spec.cooldown
         return Situation(
             now=now.timestamp(),
-            cooldown=damped_cooldown(cooldown) if state.requests.flapping else cooldown,
+            cooldown=_cooldown(details, state),
             created_at=details.created_at,
             last_scaled_up=max(state.requests.last_scaled_up, details.last_scaled_up),
             last_traffic=state.requests.last_traffic,
@@ -152,11 +152,28 @@ class Decisions:
             **self._dependents(details),
             triggers=self.evidence(details.request) or _unread(details.spec),
             stale_after=stale_after(self.polling_interval),
-            look=details.spec.look_seconds,
+            look=self._look(details, state),
             looking=state.current in (State.ENGAGING, State.DRAINING),
             dozing=state.doze.status is not None
             or (details.spec.sleep.mode != "Zero" and state.current is State.SERVE),
         )
+
+    def _look(self, details: CRDDetails, state: ServiceState) -> float:
+        """Return how long before the end of the cooldown the resolver joins: its settle ends with the cooldown.
+
+        Never in the first half, so that a target with steady traffic is left alone.
+        """
+        settle = min(self.engage_settle, _cooldown(details, state) / 2)
+        return max(details.spec.look_seconds, settle if details.spec.sleep.mode == "Zero" else 0.0)
+
+    def seconds_to_reading(self, request: Request) -> float | None:
+        """Return in how many seconds a reading decides: before the resolver joins, or at the end of the cooldown."""
+        left, details = self.seconds_left(request), self.directory.get(request)
+        state = self.states.find(request)
+        if left is None or details is None or state is None:
+            return left
+        look = self._look(details, state)
+        return left - look if left > look else left
 
     def _dependents(self, details: CRDDetails) -> dict[str, Any]:
         """Return what dependents mean for a decision: whether one is awake, and when the last fell asleep."""
@@ -225,6 +242,11 @@ class _Scheduled(NamedTuple):
 
 _UNSCHEDULED = _Scheduled()
 _MOST_SCHEDULED = 10_000
+
+
+def _cooldown(details: CRDDetails, state: ServiceState) -> float:
+    cooldown = details.spec.cooldown
+    return damped_cooldown(cooldown) if state.requests.flapping else cooldown
 
 
 def _lead(details: CRDDetails) -> float:

@@ -4,8 +4,8 @@ A sleeping target that is in use is reconciled as soon as its trigger shows it; 
 end of the round.
 
 Everything is read every polling interval. In between are read: what was never read, at once; targets
-whose cooldown is short, a dozen times in it; and any target at the very end of its cooldown. So a
-target sleeps soon after its cooldown, however long the interval is.
+whose cooldown is short, a dozen times in it; and any target when the resolver joins its pods, and at the very end of its
+cooldown. So a target sleeps soon after its cooldown, however long the interval is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from elasti.operator.watch.public_slices import PublicSlices
     from kubeloop.objects.core import EndpointSlice
 
-_CALMED = (State.SERVE, State.WAKING)
+_CALMED = (State.SERVE, State.ENGAGING, State.WAKING)
 _SERVING = (State.SERVE, State.ENGAGING, State.DRAINING)
 _READINGS_A_COOLDOWN = 12
 _SHORTEST_PAUSE = 2.5
@@ -154,7 +154,7 @@ class Poller:
         if not es.spec.triggers or sleeps:
             return
         pause = max(es.spec.cooldown / _READINGS_A_COOLDOWN, _SHORTEST_PAUSE)
-        left = self.decisions.seconds_left(request)
+        left = self.decisions.seconds_to_reading(request)
         if left is not None and left > 0:
             now = asyncio.get_running_loop().time()
             pause = min(pause, max(now + left - began, _CLOSEST))
