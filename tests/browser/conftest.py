@@ -8,6 +8,7 @@ Where Chromium or Playwright is missing the tests are skipped with one line; wit
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,6 +48,19 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+async def violations(page: Page) -> list[str]:
+    """Return what axe finds against a page, a line for each rule with the first element."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        missing(f"pip install -r {HERE.relative_to(HERE.parents[1])}/requirements.txt")
+    await page.evaluate(Path(found.origin).with_name("axe.min.js").read_text("utf-8"))
+    told: list[str] = await page.evaluate(
+        """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+           .map((rule) => `${rule.id}: ${rule.nodes.length} as ${rule.nodes[0].html}: ${rule.nodes[0].failureSummary}`)"""
+    )
+    return told
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

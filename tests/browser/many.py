@@ -16,6 +16,8 @@ from kubeloop.objects.meta import JsonObject, Key
 from kubeloop.testing.fake_client import FakeClient
 from tests.browser.conftest import Page
 
+TEAMS = ("checkout", "platform", "data", "search")
+
 
 class HandFed(Feed):
     """A feed that has what a test puts into it."""
@@ -23,11 +25,14 @@ class HandFed(Feed):
     def __init__(self) -> None:
         super().__init__(FakeClient(), "", "elasti", asks_pods=False)
 
-    def put(self, key: str, status: JsonObject) -> None:
+    def put(self, key: str, status: JsonObject, **labels: str) -> None:
+        """Have an ElastiService with this status and labels; one whose status has `observed` observes."""
         namespace, name = key.split("/")
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-        spec = {"service": name, "scaleTargetRef": target, "minTargetReplicas": 1}
-        meta = {"name": name, "namespace": namespace}
+        spec: JsonObject = {"service": name, "scaleTargetRef": target, "minTargetReplicas": 1}
+        if "observed" in status:
+            spec["policy"] = "Observe"
+        meta = {"name": name, "namespace": namespace, "labels": labels}
         es = msgspec.convert({"metadata": meta, "spec": spec, "status": status}, ElastiService)
         self._on_event(Added(Key(key), es, initial=True))
 
@@ -44,8 +49,8 @@ async def serving(page: Page, services: dict[str, JsonObject]) -> AsyncIterator[
     page.on("console", lambda text: said.append(text.text) if text.type == "error" else None)
     page.on("pageerror", lambda error: said.append(str(error)))
     feed = HandFed()
-    for key, status in services.items():
-        feed.put(key, status)
+    for number, (key, status) in enumerate(services.items()):
+        feed.put(key, status, team=TEAMS[number % len(TEAMS)])
     feed.hold()
     server = DashboardServer(
         FakeClient(), feed, elasti_namespace="elasti", place="demo, all namespaces"

@@ -28,12 +28,11 @@ def allocation(cpu: float, cores: float, ram: float, gibs: float) -> dict[str, f
 
 def test_the_cost_is_hours_times_prices():
     # 2 cores for 5 h are 10 core hours: 0.30. 3 GiB for 5 h are 15 GiB hours: 0.06.
-    core_seconds, byte_seconds = 2 * 5 * 3600, 3 * 2**30 * 5 * 3600
-    found = prices_of(GOOD).cost("shop", core_seconds=core_seconds, byte_seconds=byte_seconds)
+    found = prices_of(GOOD).cost("shop", 10, 15)
     assert found == pytest.approx(0.36)
     dear = Prices(Rates(0.03, 0.004), "EUR", {"shop": Rates(0.06, 0.004)})
-    assert dear.cost("shop", core_seconds=3600, byte_seconds=0) == pytest.approx(0.06)
-    assert dear.cost("blog", core_seconds=3600, byte_seconds=0) == pytest.approx(0.03)
+    assert dear.cost("shop", 1, 0) == pytest.approx(0.06)
+    assert dear.cost("blog", 1, 0) == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize(

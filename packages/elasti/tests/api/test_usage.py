@@ -30,6 +30,7 @@ from elasti.api.usage import (
     is_end_noted,
     is_flapping,
     pod_request,
+    releases,
     usage_row,
     with_cause,
     with_present,
@@ -69,7 +70,7 @@ def observed(
 # A span of time: how long, whether the target is truly at zero, and whether the leader dies in it
 # before it has written anything.
 SPANS = st.lists(
-    st.tuples(st.integers(1, 100_000), st.booleans(), st.booleans()), min_size=1, max_size=30
+    st.tuples(st.integers(1, 100_000), st.booleans(), st.booleans()), min_size=1, max_size=60
 )
 
 
@@ -100,6 +101,14 @@ def test_released_and_awake_make_up_all_the_time_whatever_crashes(spans):
     assert (released + awake) * CAPACITY.cpu_millicores == clock * CAPACITY.cpu_millicores
     assert truly_zero - unseen <= released <= truly_zero, "never more than was released"
     assert crashed or released == truly_zero
+    # A history adds up to what is counted, also of sleeps that are no longer recorded.
+    end = observed(status, clock, asleep=was_zero)
+    parts = list(releases(end, at(clock)))
+    assert all(0 <= one.begin <= one.end <= BEGAN.timestamp() + clock for one in parts)
+    cpu = sum((one.end - one.begin) * one.cpu_millicores for one in parts)
+    # A wake-up that begins and ends while no operator leads is not recorded: two sleeps are shown as one.
+    assert cpu >= found.cpu_millicore_seconds - 1
+    assert crashed or cpu == pytest.approx(found.cpu_millicore_seconds)
 
 
 HOUR = 3600
@@ -280,6 +289,20 @@ def test_a_window_begins_no_earlier_than_the_recorded_sleeps():
     status = msgspec.structs.replace(status, recent=sleeps)
     found = row(status, 30 * 86400, days=25)
     assert (found.since, found.wakes) == (at(10 * 86400), MOST_RECENT)
+
+
+def test_what_is_older_than_the_recorded_sleeps_is_spread_over_its_time():
+    status = observed(ElastiServiceStatus(), 0, asleep=False)
+    for day in range(30):
+        status = observed(status, day * 86400 + 3600, asleep=True)
+        status = observed(status, day * 86400 + 3600 * 7, asleep=False)
+    first, *recorded = releases(status, at(30 * 86400))
+    assert len(recorded) == MOST_RECENT
+    assert all(one.cpu_millicores == 1500 for one in recorded)
+    assert first.begin == BEGAN.timestamp()
+    assert first.end == recorded[0].begin == at(10 * 86400 + 3600).timestamp()
+    assert (first.end - first.begin) * first.cpu_millicores == pytest.approx(10 * 6 * HOUR * 1500)
+    assert not list(releases(ElastiServiceStatus(), at(0)))
 
 
 def sleeps(*spans: tuple[int, int], cause: str = "Request") -> tuple[SleepRecord, ...]:

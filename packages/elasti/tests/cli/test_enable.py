@@ -183,6 +183,18 @@ def test_what_belongs_to_it_is_a_dependency_or_a_worker(environment: CommandEnvi
     assert "no ElastiService, Deployment or StatefulSet of that name" in unknown.stderr
 
 
+def test_replicas_that_do_not_wake_are_named(environment: CommandEnvironment):
+    rig = environment.rig
+    environment.call(rig.cluster.deployments.create(deployment("pair", 2)))
+    environment.call(rig.service("pair"))
+    result = environment.run("enable", "deployment/pair", "--dry-run")
+    assert "2 replicas: it wakes with 1" in result.stderr
+    assert "wake.replicas is Previous" in result.stderr
+    environment.call(rig.cluster.deployments.create(deployment("single", 1)))
+    environment.call(rig.service("single"))
+    assert "replicas" not in environment.run("enable", "deployment/single", "--dry-run").stderr
+
+
 def test_an_hpa_of_the_workload_is_its_autoscaler(environment: CommandEnvironment):
     rig = environment.rig
     environment.call(rig.cluster.deployments.create(deployment("scaled", 1)))

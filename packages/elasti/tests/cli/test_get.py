@@ -8,6 +8,7 @@ import datetime as dt
 import errno
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -211,6 +212,7 @@ def unreachable() -> Exception:
             "r-2 was not reached: its elasti_resolver_queued_count has no label service",
         ),
         (unreachable(), "r-2 was not reached: Connection refused"),
+        (ConnectFailed(socket.gaierror(-2, "Name or service not known")), "service not known"),
         ("not { metrics", "r-2"),
     ],
 )
@@ -360,7 +362,7 @@ async def _list_resolver(
 
 def test_without_any_resolver_held_says_so(pair: CommandEnvironment):
     result = pair.run("get", "--elasti-namespace", "kube-public")
-    assert "no resolver was found behind Service kube-public/elasti-resolver" in result.stderr
+    assert "no resolver is behind Service kube-public/elasti-resolver" in result.stderr
 
 
 def test_watch_prints_what_changes_until_it_is_interrupted(pair: CommandEnvironment):

@@ -225,9 +225,9 @@ def test_opencost_is_asked_for_the_same_time():
     [
         ("slow", "did not answer within 0.05 s; try a shorter --since"),
         ("nonsense", "its answer is not a list of allocations"),
-        ("moved", "answers /allocation with 302; check the address"),
+        ("moved", "/allocation: status 302); check the address"),
         ("long", "longer than 16 MiB"),
-        ("refuses", "cannot be asked"),
+        ("refuses", "cannot be asked (Connection refused); check the address"),
     ],
 )
 def test_opencost_that_fails_is_a_sentence(how: str, words: str):

@@ -28,7 +28,6 @@ from elasti.dashboard.model import (
     service_detail,
     service_row,
     state_of,
-    summary,
     trouble_of,
 )
 from kubeloop.objects.meta import JsonObject, ObjectMeta
@@ -146,19 +145,6 @@ def test_what_holds_connections_is_waking_before_status_says_so():
     assert (row["state"], row["held"], row["since"]) == ("waking", 3, None)
     awake = service_row(service(READY, state="Serve", since=ago(hours=1)), AROUND)
     assert (awake["state"], awake["since"]) == ("awake", ago(hours=1))
-
-
-def test_what_stands_above_the_table():
-    rows = [
-        service_row(sleeping(), QUIET),
-        service_row(service(READY, state="Proxy"), QUIET),
-        service_row(service(), AROUND),
-    ]
-    found = summary(rows, CapacityStatus(20, 5))
-    assert found["counts"] == {"trouble": 1, "asleep": 2, "pending": 1}
-    released = {"cpu": 500, "memory": 2**30, "uncounted": 1, "ownCpu": 20, "ownMemory": 5}
-    assert found["released"] == released
-    assert summary(rows, None)["released"]["ownCpu"] is None
 
 
 def test_a_history_says_what_it_does_not_know():

@@ -19,6 +19,7 @@ from elasti.api.crd import custom_resource_definition
 from elasti.api.names import ELASTISERVICES
 from elasti.api.types import ElastiService
 from elasti.dashboard.feed import Feed
+from elasti.dashboard.fleet import BUCKETS
 from elasti.dashboard.live import HeldCounts
 from elasti.dashboard.server import MOST_STREAMS, DashboardServer, _sensible
 from kubeloop.client.errors import Forbidden, Status
@@ -90,11 +91,12 @@ class FakeClient:
 class FakeFeed(Feed):
     def __init__(self) -> None:
         self.asks_pods = False
+        self.namespace = ""
         self._rows = {}
         self._listeners = set()
         self._own = None
         self._problem = ""
-        self._services = {}
+        self.services = {}
         self.held = HeldCounts(None, "not asked")
 
 
@@ -429,3 +431,14 @@ async def test_an_object_that_cannot_be_read_is_shown_as_far_as_it_can(visitor: 
     assert status == 200
     assert "cooldownPeriod: soon" in text
     assert '"target":"Deployment/web"' in text
+
+
+async def test_a_history_is_of_a_few_lengths(visitor: Visitor):
+    assert (await visitor.get("/api/fleet"))[0] == 403
+    await visitor.enter()
+    for days in ("1", "7"):
+        status, text, _ = await visitor.get(f"/api/fleet?days={days}")
+        assert status == 200
+        assert len(json.loads(text)["cpu"]) == BUCKETS
+    for days in ("0", "", "-1", "366", "7%00", "x"):
+        assert (await visitor.get(f"/api/fleet?days={days}"))[0] == 400

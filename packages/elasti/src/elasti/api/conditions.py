@@ -165,7 +165,7 @@ class TransitionReason(enum.StrEnum):
     IN_USE = "InUse", "in use again"
     TRAFFIC_ARRIVED = "TrafficArrived", "traffic arrived"
     RESOLVER_SILENT = "ResolverSilent", "a resolver did not answer"
-    NO_ENDPOINT = "NoEndpoint", "no endpoint is ready"
+    NO_ENDPOINT = "NoEndpoint", "no endpoint is ready; elasti describe shows its pods"
     NOT_DRAINED = "NotDrained", "the pods could not be taken out of rotation"
     NOT_PARKED = "Refused", "the target could not be parked"
     # A target wakes

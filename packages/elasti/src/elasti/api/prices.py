@@ -31,11 +31,10 @@ class Prices:
     namespaces: Mapping[str, Rates] = dataclasses.field(default_factory=dict)
     idle: float | None = None
 
-    def cost(self, namespace: str, *, core_seconds: float, byte_seconds: float) -> float:
+    def cost(self, namespace: str, core_hours: float, gib_hours: float) -> float:
         """Return the cost of released capacity."""
         rates = self.namespaces.get(namespace, self.rates)
-        cores, gibs = core_seconds / HOUR, byte_seconds / GIB / HOUR
-        return cores * rates.cpu_core_hour + gibs * rates.memory_gib_hour
+        return core_hours * rates.cpu_core_hour + gib_hours * rates.memory_gib_hour
 
 
 def prices_of(document: Any) -> Prices:

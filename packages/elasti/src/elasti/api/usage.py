@@ -279,7 +279,10 @@ def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) 
     if window is not None and since < now - window:
         since, released, wakes = recorded_sleeps(status, now, now - window)
         capacity = status.capacity or CapacityStatus()
-        dozing = min(dozing, round(sum(_dozes(status, now, since.timestamp()))))
+        dozes = (
+            (max(at, since.timestamp()), end) for at, end, dozed in _spans(status, now) if dozed
+        )
+        dozing = min(dozing, round(sum(max(end - at, 0.0) for at, end in dozes)))
         asleep = released - dozing
         # Of former dozes only the time is known, and most of them keep their memory.
         kept = 0 if status.doze is not None and status.released_since else dozing
@@ -297,11 +300,13 @@ def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) 
     )
 
 
-def _dozes(status: ElastiServiceStatus, now: dt.datetime, begin: float) -> Iterator[float]:
-    spans = [(s.since, unix_seconds(s.until)) for s in status.recent if s.mode == "Doze"]
-    spans += [(status.doze.since, now.timestamp())] if status.doze is not None else []
-    for since, until in spans:
-        yield max(until - max(unix_seconds(since), begin), 0.0)
+def _spans(status: ElastiServiceStatus, now: dt.datetime) -> Iterator[tuple[float, float, bool]]:
+    """Yield the begin and end of each recorded sleep and the present one, and whether it was a doze."""
+    for one in status.recent:
+        yield unix_seconds(one.since), unix_seconds(one.until), one.mode == "Doze"
+    present = status.asleep_since or (status.doze.since if status.doze is not None else None)
+    if present is not None:
+        yield unix_seconds(present), now.timestamp(), status.asleep_since is None
 
 
 def recorded_sleeps(
@@ -311,9 +316,38 @@ def recorded_sleeps(
     if len(status.recent) >= MOST_RECENT:
         start = max(start, parse_time(status.recent[0].since))
     begin = start.timestamp()
-    spans = [(unix_seconds(s.since), unix_seconds(s.until)) for s in status.recent]
-    present = status.asleep_since or (status.doze.since if status.doze is not None else None)
-    if present is not None:
-        spans.append((unix_seconds(present), now.timestamp()))
-    asleep = sum(max(until - max(since, begin), 0.0) for since, until in spans)
+    asleep = sum(max(until - max(since, begin), 0.0) for since, until, _ in _spans(status, now))
     return start, round(asleep), sum(unix_seconds(s.until) >= begin for s in status.recent)
+
+
+class Release(NamedTuple):
+    """Capacity released for a time, on average."""
+
+    begin: float
+    end: float
+    cpu_millicores: float
+    memory_bytes: float
+
+
+def releases(status: ElastiServiceStatus, now: dt.datetime) -> Iterator[Release]:
+    """Yield what sleep has released since counting began, in the order of time.
+
+    The recorded sleeps and the present one count with the present capacity. Of older ones only the sum is known: it
+    is spread evenly over their time.
+    """
+    if (usage := status.usage) is None:
+        return
+    cpu, memory = msgspec.structs.astuple(status.capacity or NOTHING)
+    # Of former dozes only the time is known, and most of them keep their memory.
+    spans = [
+        Release(since, until, cpu, 0 if dozed and until < now.timestamp() else memory)
+        for since, until, dozed in _spans(status, now)
+    ]
+    ended = spans[: len(status.recent)]
+    if len(ended) >= MOST_RECENT and (rest := ended[0].begin - unix_seconds(usage.since)) > 0:
+        slept = sum(one.end - one.begin for one in ended)
+        at_zero = sum(one.end - one.begin for one in ended if one.memory_bytes)
+        cpu_mean = max(usage.cpu_millicore_seconds - slept * cpu, 0.0) / rest
+        memory_mean = max(usage.memory_byte_seconds - at_zero * memory, 0.0) / rest
+        yield Release(ended[0].begin - rest, ended[0].begin, cpu_mean, memory_mean)
+    yield from spans

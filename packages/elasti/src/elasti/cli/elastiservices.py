@@ -23,7 +23,6 @@ from elasti.cli.rendering import echo
 from elasti.cli.running import is_not_installed, not_installed
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
-from kubeloop.objects.meta import PartialObjectMetadata
 from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
@@ -55,31 +54,19 @@ class ElastiServices:
 
     async def labelled(self, selector: str = "") -> list[ElastiService]:
         """Return them with the labels of their Service and namespace beneath their own. Raises as `all` does."""
-        places = await self._labels("v1/namespaces", "", self.namespace)
-        services = await self._labels("v1/services", self.namespace)
-        wanted, found = LabelSelector.parse(selector), []
-        for es in await self.all():
-            meta = es.metadata
-            place = places.get(("", meta.namespace), {})
-            labels = (
-                place | services.get((meta.namespace, es.spec.service), {}) | (meta.labels or {})
-            )
-            if wanted.matches(labels):
-                found.append(replace(es, metadata=replace(meta, labels=labels)))
-        return found
+        from elasti.dashboard.fleet import labels_of
+        from elasti.dashboard.model import key_of
 
-    async def _labels(
-        self, resource: str, namespace: str, name: str = ""
-    ) -> dict[tuple[str, str], dict[str, str]]:
-        objects = self._client.resource(resource, PartialObjectMetadata)
-        only = f"metadata.name={name}" if name else ""
-        try:
-            found = objects.items(namespace=namespace, field_selector=only)
-            metas = [one.metadata async for one in found]
-        except Forbidden:
+        present = await self.all()
+        labels, unread = await labels_of(self._client, self.namespace, present)
+        for resource in unread:
             echo(f"You may not list {resource}, so their labels are not used.", err=True)
-            metas = []
-        return {(meta.namespace, meta.name): meta.labels or {} for meta in metas}
+        wanted = LabelSelector.parse(selector)
+        return [
+            replace(es, metadata=replace(es.metadata, labels=labels[key_of(es)]))
+            for es in present
+            if wanted.matches(labels[key_of(es)])
+        ]
 
     async def get(self, name: str) -> ElastiService:
         """Return one. Raises Failure or KubeError."""

@@ -186,6 +186,8 @@ async def _enable(
         autoscaler = await _autoscaler(client, where, workload)
         cooldown = COOLDOWN if after is None else after
         echo(f"cooldown {duration(cooldown)}: it may sleep after this long without use", err=True)
+        if autoscaler is None and (replicas := found["spec"].get("replicas", 1)) > 1:
+            echo(f"{replicas} replicas: it wakes with 1 unless wake.replicas is Previous", err=True)
         apart = await _apart(client, where, needs, {es.metadata.name for es in present}, services)
         body = _elastiservice(
             workload, where, chosen, cooldown, autoscaler, needs=needs, workers=apart

@@ -183,21 +183,20 @@ async def opencost_answer(
 ) -> Prices:
     """Ask OpenCost for the prices of a time. Raises ValueError with a sentence that names it."""
     from elasti.api.prices import opencost_prices
-    from kubeloop.http.client import AnswerTooLong, HttpClient
+    from elasti.dashboard.live import message_of, read_url
+    from kubeloop.http.client import AnswerTooLong
     from kubeloop.http.framing import FramingError
     from kubeloop.objects.times import format_time
 
-    window = f"{format_time(begin)},{format_time(end)}"
-    asked = f"{url}/allocation?window={window}&aggregate=namespace&includeIdle=true"
+    window = f"window={format_time(begin)},{format_time(end)}&aggregate=namespace&includeIdle=true"
     try:
-        async with HttpClient() as http, http.request("GET", asked, timeout=timeout) as answer:
-            if answer.status == 200:
-                return opencost_prices(await answer.body(limit=_LONGEST_ANSWER))
-            why = f"it answers /allocation with {answer.status}; check the address"
+        return opencost_prices(
+            await read_url(f"{url}/allocation?{window}", timeout, _LONGEST_ANSWER)
+        )
     except TimeoutError:
         why = f"it did not answer within {timeout:g} s; try a shorter --since"
     except (OSError, FramingError) as error:
-        why = f"it cannot be asked ({error}); check the address, or kubectl port-forward"
+        why = f"it cannot be asked ({message_of(error)}); check the address, or port-forward it"
     except (AnswerTooLong, ValueError) as error:
         why = str(error)
     raise ValueError(f"OpenCost at {url}: {why}") from None

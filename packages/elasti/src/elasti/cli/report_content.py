@@ -165,12 +165,9 @@ class Report:
         """Return the cost of what a group released; None if it is not known."""
         if self.prices is None or _cpu(group) is None:
             return None
+        cost = self.prices.cost
         return sum(
-            self.prices.cost(
-                one.es.metadata.namespace,
-                core_seconds=(one.cpu_core_hours or 0.0) * HOUR,
-                byte_seconds=(one.memory_gib_hours or 0.0) * GIB * HOUR,
-            )
+            cost(one.es.metadata.namespace, one.cpu_core_hours or 0.0, one.memory_gib_hours or 0.0)
             for one in group
         )
 

@@ -17,7 +17,7 @@ from elasti.api.names import ELASTISERVICES
 from elasti.api.states import State
 from elasti.api.types import CapacityStatus, ElastiService
 from elasti.dashboard.live import HeldCounts, own_requests, read_held
-from elasti.dashboard.model import Surroundings, key_of, service_row, summary
+from elasti.dashboard.model import Surroundings, key_of, service_row
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 
@@ -49,7 +49,7 @@ class Listener:
         self._news.set()
 
     def changed(self, *keys: str) -> None:
-        """Note that rows have changed, or the summary above them."""
+        """Note that rows have changed, or the figures above them."""
         self._dirty.update(keys)
         self._news.set()
 
@@ -74,6 +74,7 @@ class Feed:
         self, client: Client, namespace: str, elasti_namespace: str, *, asks_pods: bool = True
     ) -> None:
         self.asks_pods = asks_pods
+        self.namespace = namespace
         self._client = client
         self._elasti_namespace = elasti_namespace
         self._factory = SharedInformerFactory(client, namespace=namespace)
@@ -81,7 +82,7 @@ class Feed:
         self._informer.add_handler(on_event=self._on_event)
         # A lasting error is in `doubt`, which the page shows; the terminal stays quiet.
         self._informer.set_error_handler(lambda _error: None)
-        self._services: dict[str, ElastiService] = {}
+        self.services: dict[str, ElastiService] = {}
         self._rows: dict[str, JsonObject] = {}
         self._listeners: set[Listener] = set()
         self._own: CapacityStatus | None = None
@@ -121,7 +122,7 @@ class Feed:
                 "all": keys is None,
                 "rows": [self._rows[key] for key in chosen if key in self._rows],
                 "gone": [key for key in chosen if key not in self._rows],
-                "summary": summary(self._rows.values(), self._own),
+                "own": self._own,
                 "problem": self._problem,
             }
         )
@@ -132,10 +133,10 @@ class Feed:
         es = note.new if isinstance(note, Updated) else note.obj
         key = key_of(es)
         if isinstance(note, Deleted):
-            self._services.pop(key, None)
+            self.services.pop(key, None)
             self._rows.pop(key, None)
         else:
-            self._services[key] = es
+            self.services[key] = es
             self._rows[key] = service_row(es, self.around())
         self._tell(key)
 
@@ -170,16 +171,12 @@ class Feed:
         around = self.around()
         is_another_day = around.midnight != self._midnight
         self._midnight = around.midnight
-        held = around.held or {}
-        for key, es in self._services.items():
+        held = around.held
+        for key, es in self.services.items():
             row = self._rows[key]
-            count = held.get((es.metadata.namespace, es.spec.service), 0)
+            count = None if held is None else held.get((es.metadata.namespace, es.spec.service), 0)
             waits = es.status.state == State.WAKING or not es.status.conditions
-            if (
-                waits
-                or is_another_day
-                or row["held"] != (count if around.held is not None else None)
-            ):
+            if waits or is_another_day or row["held"] != count:
                 made = service_row(es, around)
                 if made != row:
                     self._rows[key] = made

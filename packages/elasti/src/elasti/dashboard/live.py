@@ -43,7 +43,6 @@ TriggerValues: TypeAlias = dict[str, dict[int, float]]
 _SLICES = "discovery.k8s.io/v1/endpointslices"
 _METRIC = "elasti_resolver_queued_count"
 _TIMEOUT = 3.0
-_AT_ONCE = 16
 _MAX_METRICS = 64 << 20
 
 
@@ -70,19 +69,12 @@ async def read_held(client: Client, namespace: str, *, asks_pods: bool = True) -
     asks_pods: read pods of this machine directly, which needs no rights in the cluster.
     """
     try:
-        pods = await _pods_behind(client, namespace, RESOLVER_SERVICE)
+        pods, answers = await _answers(client, namespace, RESOLVER_SERVICE, asks_pods=asks_pods)
     except KubeError as error:
         return HeldCounts(None, f"the resolvers cannot be listed: {error}")
     if not pods:
-        why = f"no resolver was found behind Service {namespace}/{RESOLVER_SERVICE}"
-        return HeldCounts(None, why)
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(pod: ResolverPod) -> str | Exception:
-        async with gate:
-            return await _metrics(client, namespace, pod, asks_pods=asks_pods)
-
-    return sum_of(pods, await asyncio.gather(*map(ask, pods)))
+        return HeldCounts(None, f"no resolver is behind Service {namespace}/{RESOLVER_SERVICE}")
+    return sum_of(pods, answers)
 
 
 async def read_trigger_values(
@@ -94,9 +86,8 @@ async def read_trigger_values(
     """
     found: TriggerValues = {}
     try:
-        pods = await _pods_behind(client, namespace, OPERATOR_SERVICE)
-        asked = (_metrics(client, namespace, pod, asks_pods=asks_pods) for pod in pods)
-        for answer in await asyncio.gather(*asked):
+        _, answers = await _answers(client, namespace, OPERATOR_SERVICE, asks_pods=asks_pods)
+        for answer in answers:
             if isinstance(answer, str):
                 found |= trigger_values(answer)
     except (KubeError, ValueError):
@@ -104,10 +95,15 @@ async def read_trigger_values(
     return found
 
 
-async def _pods_behind(client: Client, namespace: str, service: str) -> list[ResolverPod]:
+async def _answers(
+    client: Client, namespace: str, service: str, *, asks_pods: bool
+) -> tuple[list[ResolverPod], list[str | Exception]]:
+    """Return the pods behind a Service, and the metrics of each, or why they are not known."""
     slices = client.resource(_SLICES, namespace=namespace)
     selector = f"kubernetes.io/service-name={service}"
-    return resolver_pods(await slices.items(selector=selector, timeout=_TIMEOUT).to_list())
+    pods = resolver_pods(await slices.items(selector=selector, timeout=_TIMEOUT).to_list())
+    asked = (_metrics(client, namespace, pod, asks_pods=asks_pods) for pod in pods)
+    return pods, await asyncio.gather(*asked)
 
 
 async def own_requests(client: Client, namespace: str) -> CapacityStatus | None:
@@ -157,7 +153,7 @@ def sum_of(pods: Iterable[ResolverPod], answers: Iterable[str | Exception]) -> H
                 raise answer
             total.update(dict(counts(answer)))
         except (KubeError, ValueError, OSError, AnswerTooLong) as error:
-            why = f"resolver {pod.name or pod.address} was not reached: {_message(error)}"
+            why = f"resolver {pod.name or pod.address} was not reached: {message_of(error)}"
             return HeldCounts(None, why)
     return HeldCounts(total)
 
@@ -177,20 +173,23 @@ async def _metrics(
 ) -> str | Exception:
     path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{pod.port}/proxy/metrics"
     try:
-        response = await client.send(get(path, accept="*/*"), timeout=_TIMEOUT)
-    except KubeError as error:
-        if not (asks_pods and _is_here(pod.address)):
-            return error
-    else:
-        return response.body.decode(errors="replace")
-    url = f"http://{url_host(pod.address)}:{pod.port}/metrics"
-    try:
-        async with HttpClient() as http, http.request("GET", url, timeout=_TIMEOUT) as answer:
-            if answer.status != 200:
-                return FramingError(f"{url}: status {answer.status}")
-            return (await answer.body(limit=_MAX_METRICS)).decode(errors="replace")
-    except (OSError, FramingError, AnswerTooLong) as error:
+        try:
+            body = (await client.send(get(path, accept="*/*"), timeout=_TIMEOUT)).body
+        except KubeError:
+            if not (asks_pods and _is_here(pod.address)):
+                raise
+            body = await read_url(f"http://{url_host(pod.address)}:{pod.port}/metrics")
+    except (KubeError, OSError, FramingError, AnswerTooLong) as error:
         return error
+    return body.decode(errors="replace")
+
+
+async def read_url(url: str, timeout: float = _TIMEOUT, limit: int = _MAX_METRICS) -> bytes:
+    """Read a URL. Raises OSError, FramingError, AnswerTooLong."""
+    async with HttpClient() as http, http.request("GET", url, timeout=timeout) as answer:
+        if answer.status != 200:
+            raise FramingError(f"{url.partition('?')[0]}: status {answer.status}")
+        return await answer.body(limit=limit)
 
 
 def _is_here(address: str) -> bool:
@@ -200,15 +199,16 @@ def _is_here(address: str) -> bool:
         return False
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
+    """Return why something could not be read."""
     match error:
         case Forbidden():
             return f"{error} (needs get pods/proxy)"
         case NotFound():
-            return "it is gone, or the API server has no proxy to pods"
+            return "it is gone, or the API server has no proxy to it"
         case TimeoutError():
             return "no answer in time"
-        case ConnectFailed(cause=OSError(errno=int(number))):
+        case ConnectFailed(cause=OSError(errno=int(number))) if number > 0:
             return os.strerror(number)
         case _:
             return str(error) or type(error).__name__

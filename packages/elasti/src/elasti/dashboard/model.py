@@ -13,6 +13,7 @@ import msgspec
 
 from elasti.api.conditions import TRIGGERS_HEALTHY, TROUBLES, Reason
 from elasti.api.names import DOZE_GUARD, KEEP_AWAKE_ANNOTATION
+from elasti.api.observed import explained
 from elasti.api.schedules import outlook
 from elasti.api.states import State
 from elasti.api.usage import MOST_RECENT, recorded_sleeps
@@ -20,9 +21,9 @@ from elasti.api.view import moment, row_of, shown_state, why_of, worker_lines
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from elasti.api.types import CapacityStatus, ElastiService
+    from elasti.api.types import ElastiService
     from kubeloop.objects.meta import JsonObject
 
 _WEEK = dt.timedelta(days=7)
@@ -48,6 +49,8 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
     row, status = row_of(es, around.held), es.status
     kept = (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION)
     until, wake, capacity = moment(kept), status.last_wake, status.capacity
+    is_kept = until is not None and until > around.now and kept != DOZE_GUARD
+    observed = status.observed if es.spec.observes else None
     released = None
     if capacity and status.released_since:
         released = {"cpu": capacity.cpu_millicores, "memory": capacity.memory_bytes}
@@ -68,10 +71,10 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "lastWake": msgspec.to_builtins(wake),
         "released": released,
         "counted": capacity is not None,
+        "observed": msgspec.to_builtins(observed),
+        "observedWhy": explained(observed.reasons) if observed else "",
         "suspended": es.spec.suspended,
-        "keptUntil": kept
-        if until is not None and until > around.now and kept != DOZE_GUARD
-        else None,
+        "keptUntil": kept if is_kept else None,
     }
 
 
@@ -111,20 +114,6 @@ def wakes_since(es: ElastiService, start: dt.datetime) -> str:
     ends = [moment(sleep.until) for sleep in es.status.recent]
     count = sum(end is not None and end >= start for end in ends)
     return f"{count}+" if count == MOST_RECENT else str(count)
-
-
-def summary(rows: Iterable[JsonObject], own: CapacityStatus | None) -> JsonObject:
-    """Return the figures above the table; `own`: what Elasti's own pods request."""
-    counts = {"trouble": 0}
-    released = {"cpu": 0, "memory": 0, "uncounted": 0}
-    for row in rows:
-        counts[row["state"]] = counts.get(row["state"], 0) + 1
-        counts["trouble"] += bool(row["trouble"])
-        released["uncounted"] += row["state"] == "asleep" and not row["counted"]
-        for name, amount in (row["released"] or {}).items():
-            released[name] += amount
-    own_cpu, own_memory = (own.cpu_millicores, own.memory_bytes) if own else (None, None)
-    return {"counts": counts, "released": released | {"ownCpu": own_cpu, "ownMemory": own_memory}}
 
 
 # One of them

@@ -35,6 +35,7 @@ from elasti.api.states import RESTING
 from elasti.api.types import ElastiService
 from elasti.api.view import dependency_tree
 from elasti.api.wire import Ask
+from elasti.dashboard.fleet import fleet_view
 from elasti.dashboard.live import read_trigger_values
 from elasti.dashboard.model import cold_start_stages, service_detail, state_of
 from kubeloop.client.errors import ApiError, KubeError, ServiceUnavailable, Status
@@ -65,6 +66,7 @@ _HEADERS = {
 }
 _HEARTBEAT = 15.0
 _ASSETS = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
+_DAYS = ("1", "7", "30", "90")
 _FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
 _ACTIONS = {
     "wake": (Ask.WAKE, 0, "asked to wake"),
@@ -120,6 +122,7 @@ class PageServer(abc.ABC):
                 f"GET {base}/": self._page,
                 f"GET {base}/assets/{{name}}": self._asset,
                 f"GET {base}/api/events": self._events,
+                f"GET {base}/api/fleet": self._fleet,
                 f"GET {service}": self._detail,
                 f"POST {service}/{{action}}": self._act,
             }
@@ -204,6 +207,13 @@ class PageServer(abc.ABC):
     async def _events(self, request: Request) -> Response:
         stream = _stream(self._visit(request), self._csrf_of(request).encode())
         return Response(200, stream, "text/event-stream", {"X-Accel-Buffering": "no"})
+
+    async def _fleet(self, request: Request) -> Response:
+        days = request.parameter("days", "7")
+        if days not in _DAYS:
+            raise HttpError(400, f"ask for {', '.join(_DAYS)} days")
+        async with self._visit(request) as visit:
+            return _json(200, await fleet_view(visit.client, visit.feed, int(days)))
 
     async def _detail(self, request: Request) -> Response:
         namespace, name = _named(request)

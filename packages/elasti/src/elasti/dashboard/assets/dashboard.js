@@ -16,6 +16,9 @@ let wanted = [];
 let selected = "";
 let opened = "";
 let opener = null;
+let view = "services";
+let by = "";
+let fleet = null;
 
 // Small things
 
@@ -43,6 +46,8 @@ const ago = (time) => (time ? span((Date.now() - Date.parse(time)) / 1000) : "�
 const clock = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 const cores = (milli) => `${+(milli / 1000).toFixed(milli < 10000 ? 2 : 0)} cores`;
 const gib = (bytes) => `${+(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 2 : 0)} GiB`;
+const hours = (seconds) => (seconds / 3600).toLocaleString([], { maximumFractionDigits: seconds < 360000 ? 1 : 0 });
+const percent = (share) => `${Math.round(share * 100)} %`;
 const stateClass = (state) => `state ${state.replaceAll(" ", "-")}`;
 
 function outlook(row) {
@@ -130,11 +135,14 @@ const WORTH = {
   wakesToday: (row) => parseInt(row.wakesToday, 10),
 };
 
+// The group of a row: its namespace, or the value of the chosen label.
+const groupOf = (row) => (by ? fleet?.labels[row.key]?.[by] ?? "–" : row.namespace);
+
 function sortedKeys() {
   const worth = WORTH[order.by] || ((row) => (row.trouble ? 0 : 1));
   const entries = [...rows.values()].filter(matches).map((row) => [worth(row), row]);
   entries.sort(([x, a], [y, b]) => {
-    if (grouped && a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
+    if (grouped && groupOf(a) !== groupOf(b)) return groupOf(a) < groupOf(b) ? -1 : 1;
     if (x === y) return a.key < b.key ? -1 : 1;
     if (x === null || y === null) return x === null ? 1 : -1;
     return (x < y) === order.down ? 1 : -1;
@@ -142,46 +150,66 @@ function sortedKeys() {
   return entries.map(([, row]) => row.key);
 }
 
-function groupRow(namespace) {
-  if (!groups.has(namespace)) {
+function groupRow(name) {
+  if (!groups.has(name)) {
     const text = element("span", { class: "place" });
     const button = element("button", {
-      onclick: () => { if (!folded.delete(namespace)) folded.add(namespace); arrange(true); },
-    }, namespace);
-    groups.set(namespace, { button, text, node: element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: 7 }, button, text)) });
+      onclick: () => { if (!folded.delete(name)) folded.add(name); arrange(true); },
+    }, name);
+    groups.set(name, { button, text, node: element("tr", { class: "group" }, element("th", { scope: "rowgroup", colspan: 7 }, button, text)) });
   }
-  return groups.get(namespace);
+  return groups.get(name);
+}
+
+// What some rows have together now.
+function totals(some) {
+  const one = { all: 0, trouble: 0, held: null, cpu: 0, memory: 0, uncounted: 0, recommended: 0, judged: 0, states: {}, keys: [] };
+  for (const row of some) {
+    one.all += 1;
+    one.keys.push(row.key);
+    if (row.trouble) one.trouble += 1;
+    if (row.held !== null) one.held += row.held;
+    if (row.released) { one.cpu += row.released.cpu; one.memory += row.released.memory; }
+    if (row.state === "asleep" && !row.counted) one.uncounted += 1;
+    if (row.observed) { one.judged += 1; if (row.observed.verdict === "Recommended") one.recommended += 1; }
+    one.states[row.state] = (one.states[row.state] || 0) + 1;
+  }
+  return one;
+}
+
+function grouping() {
+  const found = new Map();
+  for (const row of rows.values()) {
+    const name = groupOf(row);
+    if (found.has(name)) found.get(name).push(row);
+    else found.set(name, [row]);
+  }
+  return new Map([...found].map(([name, some]) => [name, totals(some)]));
 }
 
 function fillGroups() {
-  const found = new Map();
-  for (const row of rows.values()) {
-    const one = found.get(row.namespace) || { all: 0, trouble: 0 };
-    found.set(row.namespace, one);
-    one.all += 1;
-    if (row.trouble) one.trouble += 1;
-    one[row.state] = (one[row.state] || 0) + 1;
-  }
+  const found = grouping();
   $("group").hidden = found.size < 2 && !grouped;
+  set($("group"), `Group by ${by || "namespace"}`);
   if (!grouped) return;
-  for (const [namespace, one] of found) {
-    const made = groupRow(namespace);
-    const parts = STATES.filter((state) => one[state]).map((state) => `${one[state]} ${state}`);
+  for (const [name, one] of found) {
+    const made = groupRow(name);
+    const parts = STATES.filter((state) => one.states[state]).map((state) => `${one.states[state]} ${state}`);
     set(made.text, [String(one.all), ...(one.trouble ? [`${one.trouble} in trouble`] : []), ...parts].join(" · "));
-    made.button.setAttribute("aria-expanded", String(!folded.has(namespace)));
+    made.button.setAttribute("aria-expanded", String(!folded.has(name)));
   }
 }
 
 // Write the lines in their order; `afresh` if most of them change.
 function arrange(afresh = false) {
   const sorted = sortedKeys(), lines = [];
-  keys = grouped ? sorted.filter((key) => !folded.has(rows.get(key).namespace)) : sorted;
+  keys = grouped ? sorted.filter((key) => !folded.has(groupOf(rows.get(key)))) : sorted;
   let last = null, left = limit;
   for (const key of sorted) {
-    const { namespace } = rows.get(key);
-    if (grouped && namespace !== last) lines.push(groupRow(namespace).node);
-    last = namespace;
-    if (grouped && folded.has(namespace)) continue;
+    const name = groupOf(rows.get(key));
+    if (grouped && name !== last) lines.push(groupRow(name).node);
+    last = name;
+    if (grouped && folded.has(name)) continue;
     if (left === 0) break;
     left -= 1;
     lines.push(nodeOf(key));
@@ -241,15 +269,15 @@ function tile(word) {
   const number = element("b"), bars = element("span", { class: "bars", "aria-hidden": "true" }, element("i"), element("i"), element("i"));
   const node = element("button", {
     class: `tile ${word.replaceAll(" ", "-")}`,
-    onclick: () => { $("filter").value = $("filter").value === word ? "" : word; refilter(); },
+    onclick: () => { $("filter").value = $("filter").value === word ? "" : word; refilter(); if (view !== "services") location.hash = "services"; },
   }, number, element("span", { text: word === "trouble" ? " in trouble" : ` ${word}` }), bars);
   tiles.set(word, { node, number });
   return tiles.get(word);
 }
 
-function showSummary(summary) {
-  const held = [...rows.values()].map((row) => row.held).filter((count) => count !== null);
-  const counts = { ...summary.counts, held: held.length ? held.reduce((a, b) => a + b) : "–" };
+// What the rows add up to; `own` is what Elasti's own pods request.
+function showSummary(own) {
+  const all = totals(rows.values()), counts = { ...all.states, trouble: all.trouble, held: all.held ?? "–" };
   const always = ["held", "waking", "awake", "asleep"];
   const made = ["trouble", ...always.slice(0, 2), "falling asleep", "awake", "observed", "dozing", "asleep"]
     .filter((word) => counts[word] || always.includes(word));
@@ -266,17 +294,17 @@ function showSummary(summary) {
   if (nodesOf.length !== $("counts").children.length || nodesOf.some((node, at) => node !== $("counts").children[at])) {
     $("counts").replaceChildren(...nodesOf);
   }
-  const { cpu, memory, ownCpu, ownMemory, uncounted } = summary.released;
+  const { cpu, memory, uncounted } = all;
   // A small cluster may release less than Elasti requests; then both figures stand for themselves.
-  const isGain = cpu >= ownCpu && memory >= ownMemory;
-  const own = ownCpu === null ? ""
-    : isGain ? `net of Elasti itself: ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`
-    : `Elasti itself requests ${cores(ownCpu)}, ${gib(ownMemory)}`;
+  const isGain = own && cpu >= own.cpuMillicores && memory >= own.memoryBytes;
+  const net = !own ? ""
+    : isGain ? `net of Elasti itself: ${cores(cpu - own.cpuMillicores)}, ${gib(memory - own.memoryBytes)}`
+    : `Elasti itself requests ${cores(own.cpuMillicores)}, ${gib(own.memoryBytes)}`;
   const rest = uncounted ? `not counted: ${uncounted} without requests` : "";
   $("released").replaceChildren(element("b", { text: `${cores(cpu)}, ${gib(memory)}` }),
-    element("span", { text: ["released now", own, rest].filter(Boolean).join("; ") }));
+    element("span", { text: ["released now", net, rest].filter(Boolean).join("; ") }));
   $("released").title = "What the sleeping targets would request with their minimum replicas";
-  document.title = summary.counts.trouble ? `(${summary.counts.trouble}) Elasti` : "Elasti";
+  document.title = all.trouble ? `(${all.trouble}) Elasti` : "Elasti";
   showPressed();
 }
 
@@ -287,6 +315,7 @@ function showPressed() {
 function refilter() {
   wanted = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   rearrange();
+  if (view === "observed") showObserved();
   showPressed();
 }
 
@@ -303,7 +332,9 @@ function take(message) {
   for (const key of message.gone) { rows.delete(key); nodes.delete(key); }
   arrange(message.all);
   if (message.all) select(selected);
-  showSummary(message.summary);
+  showSummary(message.own);
+  if (view === "fleet") showGroups();
+  if (view === "observed" && (message.all || message.gone.length || message.rows.some((row) => row.observed))) showObserved();
   banner(message.problem);
   if (opened && (message.rows.some((row) => row.key === opened) || message.gone.includes(opened))) open(opened);
   if (!document.body.dataset.ready) {
@@ -328,7 +359,7 @@ function listen() {
   }, 1500);
 }
 
-// One service
+// The fleet
 
 const svg = (name, attributes, ...children) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -336,6 +367,144 @@ const svg = (name, attributes, ...children) => {
   made.append(...children);
   return made;
 };
+
+// Write lines of a table; what has the focus keeps it.
+function write(body, lines) {
+  if (lines.length === body.children.length && lines.every((line, at) => line === body.children[at])) return;
+  const focused = document.activeElement;
+  body.replaceChildren(...lines);
+  if (focused.isConnected) focused.focus();
+}
+
+const groupLines = new Map();
+
+function groupLine(name) {
+  if (!groupLines.has(name)) {
+    const button = element("button", { text: name, onclick: () => {
+      grouped = true;
+      $("group").setAttribute("aria-pressed", "true");
+      $("rows").classList.add("grouped");
+      folded.clear();
+      for (const other of grouping().keys()) if (other !== name) folded.add(other);
+      rearrange();
+      location.hash = "services";
+    } });
+    const cells = Array.from({ length: 9 }, () => element("td", { class: "number" }));
+    groupLines.set(name, { cells, node: element("tr", {}, element("td", {}, button), ...cells) });
+  }
+  return groupLines.get(name);
+}
+
+function showGroups() {
+  const lines = [...grouping()].map(([name, one]) => {
+    const sums = [0, 0];
+    for (const key of one.keys) fleet?.sums[key]?.forEach((amount, at) => { sums[at] += amount; });
+    const made = groupLine(name), { states } = one;
+    const texts = [one.all, one.trouble || "–", one.held ?? "–", states.awake || "–", states.asleep || "–",
+      one.cpu || one.memory ? `${cores(one.cpu)}, ${gib(one.memory)}` : "–",
+      fleet ? hours(sums[0] / 1000) : "…", fleet ? hours(sums[1] / 2 ** 30) : "…",
+      one.judged ? `${one.recommended} of ${one.judged}` : "–"];
+    texts.forEach((text, at) => set(made.cells[at], String(text)));
+    made.cells[1].classList.toggle("bad", one.trouble > 0);
+    return [sums[0], name, made.node];
+  });
+  lines.sort(([a, x], [b, y]) => b - a || (x < y ? -1 : 1));
+  set($("kind"), by || "Namespace");
+  write($("groups"), lines.map(([, , node]) => node));
+}
+
+function curve(name, values, shown, sum) {
+  // Before anything was counted there is no amount, not zero.
+  const began = Math.min(Math.max(((fleet.since ?? Infinity) - fleet.begin) / fleet.step, 0), values.length);
+  const known = values.slice(Math.floor(began)), most = Math.max(...known, 0);
+  const all = known.reduce((a, b) => a + b, 0), mean = known.length ? all / known.length : 0;
+  const when = (at) => clock((fleet.begin + at * fleet.step) * 1000);
+  const parts = values.map((value, at) => svg("rect", { class: "amount", x: at, y: 100 - 100 * value / (most || 1), width: 1, height: 100 * value / (most || 1) },
+  svg("title", {}, `${when(at)}: ${shown(value)}`)));
+  if (began) parts.unshift(svg("rect", { class: "unknown", x: 0, y: 0, width: began, height: 100 }, svg("title", {}, "not counted yet")));
+  const text = `on average, ${shown(most)} at most, ${sum(all * fleet.step)}`;
+  return element("figure", {}, element("figcaption", {}, element("b", { text: `${shown(mean)} ${name}` }), element("span", { text })),
+    svg("svg", { class: "curve", viewBox: `0 0 ${values.length} 100`, preserveAspectRatio: "none", role: "img", "aria-label": `Released ${name}: ${shown(mean)} ${text}` }, ...parts),
+    element("div", { class: "ends" }, element("span", { text: when(0) }), element("span", { text: "now" })));
+}
+
+function showFleet() {
+  const day = (seconds) => clock(seconds * 1000);
+  $("curves").replaceChildren(
+    curve("CPU", fleet.cpu, cores, (all) => `${hours(all / 1000)} core hours`),
+    curve("memory", fleet.memory, gib, (all) => `${hours(all / 2 ** 30)} GiB hours`));
+  const says = ["From what each ElastiService records: its last 20 sleeps with its present requests, and the sum of older ones, spread evenly."];
+  if (fleet.since === null) says.push("Nothing is counted yet.");
+  else if (fleet.complete > fleet.begin) says.push(`Counting began ${day(fleet.since)}${fleet.complete - fleet.since > fleet.step ? `; all are counted since ${day(fleet.complete)}` : ""}.`);
+  if (fleet.unread.length) says.push(`You may not list ${fleet.unread.join(" and ")}, so their labels are not used.`);
+  set($("reach"), says.join(" "));
+  const counts = new Map();
+  for (const labels of Object.values(fleet.labels)) for (const key of Object.keys(labels)) counts.set(key, (counts.get(key) || 0) + 1);
+  const found = [...counts].filter(([key]) => key !== "kubernetes.io/metadata.name" && !key.startsWith("elasti.truefoundry.com/"))
+    .sort(([x, a], [y, b]) => b - a || (x < y ? -1 : 1)).slice(0, 40).map(([key]) => key);
+  if (by && !found.includes(by)) found.unshift(by);
+  const options = ["", ...found];
+  if (options.join("\n") !== [...$("by").options].map((option) => option.value).join("\n")) {
+    $("by").replaceChildren(...options.map((key) => element("option", { value: key, text: key ? `label ${key}` : "namespace" })));
+    $("by").value = by;
+  }
+  showGroups();
+}
+
+let asked = 0;
+
+async function readFleet() {
+  const mine = ++asked, query = new URLSearchParams(location.search);
+  query.set("days", $("days").value);
+  let problem = "no connection to elasti dashboard";
+  try {
+    const answer = await fetch(`api/fleet?${query}`);
+    const body = await answer.json();
+    if (mine !== asked) return;
+    if (answer.ok) {
+      fleet = body;
+      showFleet();
+      if (by) arrange(true);
+      return;
+    }
+    problem = body.message;
+  } catch { /* said below */ }
+  if (mine === asked) set($("reach"), `The history cannot be read: ${problem}.`);
+}
+
+function showObserved() {
+  const found = [...rows.values()].filter((row) => (row.observed || row.state === "observed") && matches(row));
+  const fit = (row) => row.observed?.verdict === "Recommended", amount = (row) => (row.observed ? row.observed.cpuMillicoreSeconds / Math.max(row.observed.observedSeconds, 1) : -1);
+  found.sort((a, b) => fit(b) - fit(a) || amount(b) - amount(a) || (a.key < b.key ? -1 : 1));
+  const chosen = found.filter(fit), mean = (field) => chosen.reduce((sum, { observed }) => sum + observed[field] / Math.max(observed.observedSeconds, 1), 0);
+  $("worth").replaceChildren(...(found.length
+    ? [`${chosen.length} of ${found.length} recommended: asleep, they would release ${cores(mean("cpuMillicoreSeconds"))} and ${gib(mean("memoryByteSeconds"))} on average. Let them sleep: `, element("code", { text: "elasti enable --observed" })]
+    : [wanted.length ? "Nothing observed matches the filter." : "No service is observed. Try one without changing it: ", ...(wanted.length ? [] : [element("code", { text: "elasti enable --observe NAME" })])]));
+  const focused = document.activeElement.getAttribute("href");
+  $("candidates").replaceChildren(...found.slice(0, STEP).map((row) => {
+    const { observed } = row, seconds = Math.max(observed?.observedSeconds, 1);
+    const texts = observed ? [percent(Math.min(observed.asleepSeconds / seconds, 1)), String(observed.wakes), observed.coldStartSeconds ? `${observed.coldStartSeconds.p95} s` : "–",
+      `${cores(observed.cpuMillicoreSeconds / seconds)}, ${gib(observed.memoryByteSeconds / seconds)}`] : ["–", "–", "–", "–"];
+    return element("tr", {}, element("td", {}, element("a", { href: `#/${row.key}`, text: row.name }), element("span", { class: "place", text: `  ${row.namespace}` })),
+      element("td", { class: fit(row) ? "awake" : "", text: observed ? observed.verdict : "–" }), ...texts.map((text) => element("td", { class: "number", text })),
+      element("td", { text: observed ? row.observedWhy : "The operator has not reported on it yet." }));
+  }));
+  if (focused) $("candidates").querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
+  set($("rest"), found.length > STEP ? `${STEP} of ${found.length} shown; the filter finds the others.` : "");
+}
+
+function show(name) {
+  view = name;
+  document.body.dataset.view = name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (name === "fleet") { showGroups(); readFleet(); }
+  if (name === "observed") showObserved();
+}
+
+// One service
 
 function strip(history) {
   const now = Date.now(), start = now - 7 * 86400e3, at = (time) => Math.max((Date.parse(time) - start) / 6048e5 * 1000, 0);
@@ -416,7 +585,7 @@ function detail(key, found) {
     .sort(([a], [b]) => (a < b ? 1 : -1)).slice(0, 20);
   const live = (index) => (found.values[index] === undefined ? "" : `${found.values[index]} now, `);
   return [
-    element("button", { class: "close", text: "Close", onclick: () => { location.hash = ""; } }),
+    element("button", { class: "close", text: "Close", onclick: leave }),
     element("h2", { text: key }),
     element("p", { class: "sentence" }, element("span", { class: stateClass(row.state), text: row.state }), row.since ? ` for ${ago(row.since)}` : ""),
     element("p", { class: row.trouble ? "sentence bad" : "sentence", text: outlook(row) }),
@@ -477,9 +646,17 @@ function close() {
   opener?.focus?.();
 }
 
+// The view below stays when one service is closed.
+function leave() {
+  location.hash = view;
+}
+
 function route() {
-  const key = decodeURIComponent(location.hash.slice(2));
-  if (key) { select(key); open(key); } else close();
+  const key = location.hash.startsWith("#/") ? decodeURIComponent(location.hash.slice(2)) : "";
+  if (key) { select(key); open(key); return; }
+  close();
+  const name = location.hash.slice(1);
+  show(["fleet", "observed"].includes(name) ? name : "services");
 }
 
 // Keys
@@ -503,11 +680,12 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target === $("filter");
   if (event.key === "Escape") {
     if (typing) { if ($("filter").value) { $("filter").value = ""; refilter(); } $("filter").blur(); }
-    else if (opened) location.hash = "";
+    else if (opened) leave();
     else if ($("filter").value) { $("filter").value = ""; refilter(); }
   } else if (event.key === "Enter" && typing) { $("filter").blur(); move(0); }
-  else if (typing || event.target.closest("button, a, input")) return;
+  else if (typing || event.target.closest("button, a, input, select")) return;
   else if (event.key === "/") $("filter").focus();
+  else if (view !== "services") return;
   else if (event.key === "g") toggleGroups();
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
@@ -517,12 +695,15 @@ document.addEventListener("keydown", (event) => {
 });
 $("filter").addEventListener("input", refilter);
 $("group").addEventListener("click", toggleGroups);
+$("by").addEventListener("change", () => { by = $("by").value; folded.clear(); groupLines.clear(); showGroups(); rearrange(); });
+$("days").addEventListener("change", readFleet);
 for (const head of document.querySelectorAll("th[data-by]")) head.querySelector("button").addEventListener("click", () => sortBy(head));
 new IntersectionObserver(([end]) => { if (end.isIntersecting) { limit += STEP; arrange(); } }, { rootMargin: "1500px" }).observe($("more"));
 // The headings stay below the page's head, however high its lines wrap.
 const top = document.querySelector("header");
 new ResizeObserver(() => document.documentElement.style.setProperty("--head", `${top.offsetHeight}px`)).observe(top);
 window.addEventListener("hashchange", route);
+setInterval(() => { if (!document.hidden && (by || view === "fleet")) readFleet(); }, 60000);
 setInterval(() => { for (const [key, made] of nodes) if (made.node.isConnected) fill(made, rows.get(key)); }, 10000);
 listen();
 route();
