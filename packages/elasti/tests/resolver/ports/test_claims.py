@@ -37,6 +37,19 @@ def test_the_only_claim_of_a_port_owns_it():
     assert owner(claims, 20001) is None
 
 
+def test_a_port_that_was_left_is_free_at_the_time_that_was_named():
+    """`recheck_at` rounds: a decision that only named the same time again would be made without end."""
+    for gone in (n * 0.1 for n in range(1, 400)):
+        claims = PortClaims(settle=5.3)
+        claims.claim(A, {20000: claim(A)})
+        claims.publish(A, frozenset({20000}), now=0)
+        claims.publish(A, frozenset(), now=gone)
+        claims.claim(A, {})
+        at = claims.decide(20000, now=gone).recheck_at
+        assert at is not None
+        assert claims.decide(20000, now=at) == (None, None)
+
+
 def test_the_older_of_two_claims_owns_the_port():
     claims = PortClaims(settle=15)
     claims.claim(B, {20000: claim(B, "2")})

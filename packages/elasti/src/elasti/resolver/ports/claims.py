@@ -189,8 +189,8 @@ class PortClaims:
         ceased = self._ceased.get(port, {})
         while ceased:
             key, gone = next(iter(ceased.items()))
-            if now - gone < self._settle:
-                return
+            if now < gone + self._settle:
+                return  # compared as `recheck_at` was made: `now - gone` may be a rounding smaller
             del ceased[key]
             if (port, key) in self._left:
                 self._drop(port, key)
