@@ -21,8 +21,12 @@ from typing import Any
 PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
+# A turn in which nothing waits for time follows another; so many do not.
+_MOST_TURNS = 20_000
+
+
 class Stuck(RuntimeError):
-    """Every task waits, and no timer is set."""
+    """Every task waits and no timer is set, or something goes round and waits for nothing."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,6 +68,7 @@ class SwarmLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int) -> None:
         self.now = 0.0
         self.turns = 0
+        self._turns_now = 0
         #: How long a turn takes: whatever comes meanwhile comes in the same turn, as on a busy machine.
         self.quantum = 0.0
         self.random = random.Random(seed)
@@ -101,11 +106,15 @@ class SwarmLoop(asyncio.SelectorEventLoop):
             self.on_turn()
         timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
         if not ready:
+            self._turns_now = 0
             while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Stuck("all tasks wait and no timer is set")
             self.now = max(self.now, timers[0][0]) + self.quantum
+        self._turns_now += 1
+        if self._turns_now > _MOST_TURNS:
+            raise Stuck(f"it spins: {_MOST_TURNS} turns at {self.now:.2f}")
         while timers and timers[0][0] <= self.now:
             ready.append(heapq.heappop(timers)[2])
         if len(ready) == 1:

@@ -16,7 +16,7 @@ from tests.history.check import check
 from tests.swarm.books import Books
 from tests.swarm.drawing import Features, draw, features
 from tests.swarm.faults import DISTURBS_NOT, HINDERS_NOT, KINDS, Fault
-from tests.swarm.loop import SwarmLoop, run
+from tests.swarm.loop import Stuck, SwarmLoop, run
 from tests.swarm.programs import in_memory
 from tests.swarm.world import World
 
@@ -93,7 +93,11 @@ def _play(seed: int, faults: Sequence[Fault] | None, like: Features | None) -> O
             )
             world.moment("a fault", "")
 
-    loop = run(seed, main)
+    turns = 0
+    try:
+        turns = run(seed, main).turns
+    except Stuck as error:
+        errors.append(str(error))
     world = worlds[0]
     problems = [f"{one.at:.2f} {one.rule}: {one.what}" for one in check(books.events)]
     problems += world.programs.crashes + world.problems + errors
@@ -105,7 +109,7 @@ def _play(seed: int, faults: Sequence[Fault] | None, like: Features | None) -> O
         tuple(books.trace),
         books.digest(),
         requests,
-        loop.turns,
+        turns,
     )
 
 

@@ -18,7 +18,7 @@ from kubeloop.informer.gc_pause import PROCESS_GC
 from tests.swarm.__main__ import Ledger
 from tests.swarm.drawing import draw
 from tests.swarm.faults import KINDS, Fault
-from tests.swarm.loop import Process, SwarmLoop, run
+from tests.swarm.loop import Process, Stuck, SwarmLoop, run
 from tests.swarm.network import Network
 from tests.swarm.play import SECONDS, play, shrink
 
@@ -80,6 +80,15 @@ class _Greeter(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.write(b"hello")
         self._network.end(self._process)
+
+
+def test_what_goes_round_without_waiting_is_stuck():
+    async def main(_loop: SwarmLoop) -> None:
+        while True:  # noqa: ASYNC110 -- to spin is what is tested
+            await asyncio.sleep(0)
+
+    with pytest.raises(Stuck, match="it spins"):
+        run(1, main)
 
 
 def test_killed_programs_do_not_freeze_the_collector(monkeypatch: pytest.MonkeyPatch):

@@ -67,6 +67,7 @@ class World:
         self._ours: dict[str, float] = {}
         self.cluster.on_scaled.append(self._scaled)
         self.server.admin.on_change.append(self._changed)
+        self.problems = self.cluster.problems
         self.referee = Referee(self)
 
     async def play(
@@ -87,7 +88,6 @@ class World:
             self.process.start(self._load(app, self.loop.now + seconds), f"load of {app}")
         await asyncio.sleep(seconds)
         self.faults_over = True
-        self.problems = self.cluster.problems
         self.problems += await self._calm()
         for app in self.apps:
             self.clients.send(app)
