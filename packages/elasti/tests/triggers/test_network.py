@@ -28,6 +28,7 @@ from elasti.triggers.kubelets import (
     KubeletAccess,
     Kubelets,
     KubeletUnreadable,
+    NodeCounters,
     PodCounters,
     read_summary,
 )
@@ -393,6 +394,35 @@ async def test_two_targets_of_a_node_cost_one_read_with_the_accounts_token(tmp_p
     assert (api.tokens, sorted(api.asked)) == (1, ["a", "b"])
 
 
+async def test_a_summary_beyond_every_node_s_size_names_the_node(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr("elasti.triggers.kubelets._MAX_BYTES", 1 << 20)
+    async with serving(tmp_path, "127.0.0.1", authority=authority) as nodes:
+        nodes.answers["127.0.0.1"] = lambda: summary(a=1) + b" " * (1 << 20)
+        kubelets = Kubelets(KubeletAccess(api_of(authority), "elasti/stats"), port=nodes.port)  # type: ignore[arg-type]
+        with pytest.raises(
+            KubeletUnreadable, match=r"127\.0\.0\.1:\d+ answers with more than 1 MiB"
+        ):
+            await kubelets.counters("127.0.0.1", max_age=60)
+        await kubelets.close()
+
+
+def test_the_counters_of_a_node_are_found_by_the_whole_uid():
+    known = read_summary(summary(a=3, ab=5, b=7))
+    assert [known.get(uid) and known.get(uid).total for uid in ("a", "ab", "b")] == [3, 5, 7]  # type: ignore[union-attr]
+    assert [known.get(uid) for uid in ("", "c", "a\nab")] == [None, None, None]
+
+
+async def test_few_connections_are_kept_for_many_nodes(tmp_path, authority, monkeypatch):
+    monkeypatch.setattr("elasti.triggers.kubelets._MOST_KEPT", 3)
+    addresses = [f"127.0.1.{number}" for number in range(1, 9)]
+    async with serving(tmp_path, *addresses, authority=authority) as nodes:
+        nodes.answers |= dict.fromkeys(addresses, lambda: summary(a=1000))
+        kubelets = Kubelets(KubeletAccess(api_of(authority), "elasti/stats"), port=nodes.port)  # type: ignore[arg-type]
+        await asyncio.gather(*(kubelets.counters(one, max_age=60) for one in addresses))
+        assert sum(map(len, kubelets._http._idle.values())) == 3
+        await kubelets.close()
+
+
 async def test_sixteen_summaries_at_most_are_in_memory(tmp_path, authority):
     api, addresses = api_of(authority), [f"127.0.1.{number}" for number in range(1, 41)]
     async with serving(tmp_path, *addresses, authority=authority) as nodes:
@@ -568,7 +598,7 @@ class ScriptedKubelets(Kubelets):
         super().__init__(access)
         self.summaries = summaries
 
-    async def _read(self, address: str) -> dict[str, PodCounters]:
+    async def _read(self, address: str) -> NodeCounters:
         self.reads += 1
         return read_summary(self.summaries[address])
 

@@ -13,20 +13,20 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from elasti.api.triggers.cluster import KUBELET_INSECURE_TLS
-from elasti.triggers.responses import guarded_client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
-from kubeloop.http.client import AnswerTooLong, ConnectFailed
+from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.objects.names import url_host
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable
 
     from kubeloop.client.client import Client
 
@@ -36,6 +36,7 @@ _TIMEOUT = 5.0
 # of 1 000 nodes at 50 ms each takes 3.1 s, and each 100 that do not answer take 31 s more.
 _AT_ONCE = 16
 _MAX_BYTES = 8 << 20
+_MOST_KEPT = 64
 _TOKEN_SECONDS = 3600
 _FORGET_AFTER = 600.0
 
@@ -76,21 +77,42 @@ class _Summary(msgspec.Struct, frozen=True, gc=False):
     pods: tuple[_PodStats, ...] | None = None
 
 
-def read_summary(data: bytes) -> dict[str, PodCounters]:
-    """Return the counters of the pods that have any, by uid. Raises KubeletUnreadable."""
+class NodeCounters:
+    """The counters of a node's pods, by uid: 7 KB for 110 pods, since a round of 1 000 nodes keeps them all."""
+
+    __slots__ = ("_uids", "_values")
+
+    def __init__(self, pods: Iterable[_PodStats]) -> None:
+        uids, self._values = [""], array("d")
+        for pod in pods:
+            seen = pod.network
+            if seen is None or seen.rx_bytes is None or seen.tx_bytes is None:
+                continue
+            # Counters without a time have no rate, and must not pass for quiet.
+            if math.isfinite(at := unix_seconds(seen.time)):
+                uids.append(pod.pod_ref.uid)
+                self._values.extend((at, seen.rx_bytes, seen.tx_bytes))
+        self._uids = "\n".join((*uids, ""))
+
+    def get(self, uid: str) -> PodCounters | None:
+        """Return a pod's counters, if it has any."""
+        place = self._uids.find(f"\n{uid}\n")
+        if place < 0 or "\n" in uid:
+            return None
+        first = 3 * self._uids.count("\n", 0, place)
+        at, received, sent = self._values[first : first + 3]
+        return PodCounters(at, int(received), int(sent))
+
+    def __len__(self) -> int:
+        return len(self._values) // 3
+
+
+def read_summary(data: bytes) -> NodeCounters:
+    """Return the counters of the pods that have any. Raises KubeletUnreadable."""
     try:
-        found = msgspec.json.decode(data, type=_Summary)
+        return NodeCounters(msgspec.json.decode(data, type=_Summary).pods or ())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise KubeletUnreadable("its answer at /stats/summary cannot be read") from None
-    counters = {}
-    for pod in found.pods or ():
-        seen = pod.network
-        if seen is None or seen.rx_bytes is None or seen.tx_bytes is None:
-            continue
-        # Counters without a time have no rate, and must not pass for quiet.
-        if math.isfinite(at := unix_seconds(seen.time)):
-            counters[pod.pod_ref.uid] = PodCounters(at, seen.rx_bytes, seen.tx_bytes)
-    return counters
 
 
 class KubeletAccess:
@@ -166,12 +188,13 @@ class Kubelets:
         self._access = access
         self._port = port
         self._timeout = timeout
-        self._http = guarded_client(None)
+        # Each that is kept costs 0.17 MiB, and saves half of the CPU of its next read.
+        self._http = HttpClient(most_idle=_MOST_KEPT)
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._known: dict[str, tuple[float, asyncio.Future[Mapping[str, PodCounters]]]] = {}
+        self._known: dict[str, tuple[float, asyncio.Future[NodeCounters]]] = {}
         self.reads = 0
 
-    async def counters(self, address: str, *, max_age: float) -> Mapping[str, PodCounters]:
+    async def counters(self, address: str, *, max_age: float) -> NodeCounters:
         """Return a node's counters by pod, no older than `max_age` seconds. Raises KubeletUnreadable."""
         now = asyncio.get_running_loop().time()
         at, asked = self._known.get(address, (-max_age, None))
@@ -181,14 +204,14 @@ class Kubelets:
         return await asyncio.shield(asked)
 
     def _start(
-        self, make: Callable[[], Coroutine[Any, Any, Mapping[str, PodCounters]]]
-    ) -> asyncio.Future[Mapping[str, PodCounters]]:
+        self, make: Callable[[], Coroutine[Any, Any, NodeCounters]]
+    ) -> asyncio.Future[NodeCounters]:
         task = asyncio.ensure_future(make())
         # The trigger that asked may be gone by the time that it fails.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _read(self, address: str) -> Mapping[str, PodCounters]:
+    async def _read(self, address: str) -> NodeCounters:
         token, context = await self._access.get()
         host = url_host(address)
         where = f"the kubelet at {host}:{self._port}"
@@ -205,7 +228,12 @@ class Kubelets:
                     if answer.status != 200:
                         raise KubeletUnreadable(f"{where} {self._refusal(answer.status)}")
                     return read_summary(await answer.body(limit=_MAX_BYTES))
-            except (OSError, FramingError, AnswerTooLong) as error:
+            except AnswerTooLong:
+                raise KubeletUnreadable(
+                    f"{where} answers with more than {_MAX_BYTES >> 20} MiB at /stats/summary, which is not read: check"
+                    " what it runs, or use another trigger"
+                ) from None
+            except (OSError, FramingError) as error:
                 cause = error.cause if isinstance(error, ConnectFailed) else error
                 if not isinstance(cause, ssl.SSLError):
                     timely = not isinstance(cause, TimeoutError)

@@ -217,7 +217,7 @@ class NetworkReader(TriggerReader):
         found: dict[str, PodCounters] = {}
         for address in {fact.node_address for fact in facts.values()}:
             known = await self._kubelets.counters(address, max_age=max_age)
-            found.update((uid, known[uid]) for uid in facts.keys() & known.keys())
+            found |= {uid: seen for uid in facts if (seen := known.get(uid)) is not None}
         return found
 
     async def _facts(
