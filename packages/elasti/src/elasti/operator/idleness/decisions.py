@@ -161,9 +161,10 @@ class Decisions:
     def _look(self, details: CRDDetails, state: ServiceState) -> float:
         """Return how long before the end of the cooldown the resolver joins: its settle ends with the cooldown.
 
-        Never in the first half, so that a target with steady traffic is left alone.
+        Never in the first half, nor in a cooldown below the settle, so that a target with steady traffic is left alone.
         """
-        settle = min(self.engage_settle, _cooldown(details, state) / 2)
+        cooldown, settle = _cooldown(details, state), self.engage_settle
+        settle = min(settle, cooldown / 2) if cooldown >= settle else 0.0
         return max(details.spec.look_seconds, settle if details.spec.sleep.mode == "Zero" else 0.0)
 
     def seconds_to_reading(self, request: Request) -> float | None:
