@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog
 from hypothesis import settings
 from tests.operator import kinds
 
@@ -27,10 +26,6 @@ settings.register_profile("elasti", derandomize=True, deadline=None)
 # Once in a while, and with other examples each time: pytest --hypothesis-profile=thorough
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("elasti")
-
-# rich, which import-linter brings along, would print each logged exception with the source around every frame, which
-# takes longer than most tests. This is the renderer that reset_defaults() brings back, too.
-structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 
 class Unfrozen:
@@ -76,9 +71,8 @@ def leak_guard(leak_guards: None) -> Iterator[None]:
 
 def undo_logging() -> None:
     """Take back the logging of a program that a test ran in this process: later tests capture their own lines."""
-    if structlog.get_config()["cache_logger_on_first_use"]:
-        structlog.reset_defaults()
-        root = logging.getLogger()
+    root = logging.getLogger()
+    if any(type(one) is logging.StreamHandler for one in root.handlers):
         root.handlers[:] = [one for one in root.handlers if type(one) is not logging.StreamHandler]
         root.setLevel(logging.WARNING)
 

@@ -11,19 +11,19 @@ OTHER_WORDS = frozenset(
     {"why", "because", "err", "exc", "exception", "failure", "problem", "message", "msg", "text"}
 )
 _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
-_BINDS = frozenset({"bind", "bind_contextvars", "bound_contextvars"})
+_BINDS = frozenset({"bind", "bound"})
 
 
 def other_keys(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the key of each that has another word for an error or a reason."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        if not isinstance(node, ast.Call):
             continue
-        logger = ast.unparse(node.func.value).rpartition(".")[2].strip("_").lower()
-        if logger in ("log", "logger"):
-            logs = node.func.attr in _LEVELS | _BINDS
+        where, _, name = ast.unparse(node.func).rpartition(".")
+        if where.rpartition(".")[2].strip("_").lower() in ("log", "logger"):
+            logs = name in _LEVELS
         else:
-            logs = node.func.attr in _BINDS and logger == "contextvars"
+            logs = name in _BINDS and not where
         if not logs:
             continue
         # An Event is logged under its reason, with its message.
@@ -38,7 +38,7 @@ def _keys(call: ast.Call) -> Iterator[str]:
         if keyword.arg not in (None, "extra"):
             yield keyword.arg or ""
             continue
-        # `**{...}` of structlog, and `extra={...}` of the standard library.
+        # `**{...}` of our own, and `extra={...}` of the standard library.
         for found in ast.walk(keyword.value):
             if isinstance(found, ast.Dict):
                 yield from (str(key.value) for key in found.keys if isinstance(key, ast.Constant))
@@ -60,8 +60,8 @@ def test_the_check_sees_every_way_to_give_a_key():
         '_log.warning("failed", why=why)',
         'self._log.info("failed", **{"exc": error} if error else {})',
         '_LOG.error("%s failed", name, extra={"message": text})',
-        "structlog.contextvars.bind_contextvars(err=error)",
-        'log.bind(problem="none").info("checked")',
+        "bind(err=error)",
+        'with bound(problem="none"):\n    pass',
     )
     keys = [[key for _, key in other_keys(line)] for line in lines]
     assert keys == [["why"], ["exc"], ["message"], ["err"], ["problem"]]

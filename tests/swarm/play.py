@@ -10,8 +10,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 
-import structlog
-
 from tests.history.check import check
 from tests.swarm.books import Books
 from tests.swarm.drawing import Features, draw, features
@@ -56,8 +54,6 @@ def no_cleanup() -> Iterator[None]:
             gc.collect()
         return
     told, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    structlog.configure(wrapper_class=quiet, cache_logger_on_first_use=False)
     logging.disable(logging.CRITICAL)
     gc.disable()
     try:
@@ -68,7 +64,6 @@ def no_cleanup() -> Iterator[None]:
     finally:
         gc.enable()
         logging.disable(logging.NOTSET)
-        structlog.reset_defaults()
         sys.unraisablehook = told
 
 

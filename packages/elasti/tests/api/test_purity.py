@@ -32,7 +32,7 @@ spec = msgspec.convert(
 assert problems(spec) == [], problems(spec)
 assert len({trigger.effective_role for trigger in spec.triggers}) == 2
 json.dumps(custom_resource_definition())
-impure = {"aiohttp", "asyncio", "socket", "ssl", "structlog"}
+impure = {"aiohttp", "asyncio", "socket", "ssl", "logging"}
 print(sorted(name for name in sys.modules if name in impure or name.startswith("elasti.triggers")))
 """
 

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-import structlog.testing
 from aiohttp import web
 from tests.authn.peers import (
     DAY,
@@ -24,6 +23,7 @@ from tests.authn.peers import (
     operator_port,
     resolver_port,
 )
+from tests.log_lines import capture_logs
 from tests.resolver.cluster import fake_operator
 
 from elasti.api.wire import ACTIVITY_PATH, WakeOutcome
@@ -183,7 +183,7 @@ async def test_an_older_peer_is_called_in_the_clear_at_once(called, mount, token
         else:
             old = web_server(web.get(ACTIVITY_PATH, old_activity))
         url = await stack.enter_async_context(old)
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             for _ in range(2):
                 assert await call(called, int(url.rpartition(":")[2]), Calls(tls, token_file))
     assert tls.in_clear["sent"] == 2
@@ -242,7 +242,7 @@ async def test_an_older_caller_is_answered_with_a_warning(called, mount, token_f
     mount.holds(made())
     tls = PeerTls(str(mount.place))
     async with PORTS[called](tls) as port:
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             for _ in range(2):
                 assert await call(called, port, Calls(None, token_file))
     assert tls.in_clear["received"] == 2
@@ -324,7 +324,7 @@ async def test_a_broken_secret_is_logged_with_its_file_and_a_remedy(called, moun
     mount.write({"ca.crt": b"x", "tls.crt": b"x", "tls.key": b"x"})
     tls = PeerTls(str(mount.place))
     async with PORTS[called](tls) as port:
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             assert await call(called, port, Calls(tls, token_file))
             assert tls.server_context() is None
     found = {line["event"]: line for line in logs if "error" in line}
@@ -357,7 +357,7 @@ async def test_a_refused_certificate_gets_no_token_even_in_the_clear(
     trusted = made() if "authority" in refused else presented
     calling.holds(trusted)
     tls = PeerTls(str(calling.place))
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         works, seen = await seen_on_the_wire(called, PeerTls(str(serving.place)), tls, token_file)
     # Then wake requests go through the ElastiService, and a target without a report stays awake.
     assert not works

@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
 import yaml
 from click.testing import CliRunner, Result
 from tests.operator.fakes import FakePrometheus
@@ -170,10 +169,6 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterato
                 raise
             ready.set_exception(error)
 
-    # The operator would speak on the standard output that commands are judged by.
-    # Whatever a test before has configured, a program's own logging for instance, does not hold here.
-    structlog.reset_defaults()
-    structlog.configure(processors=[], logger_factory=structlog.ReturnLoggerFactory())
     thread = threading.Thread(target=lambda: asyncio.run(play()), name="environment")
     thread.start()
     try:
@@ -184,4 +179,3 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterato
             loop.call_soon_threadsafe(stop.set)
     finally:
         thread.join(PATIENCE)
-        structlog.reset_defaults()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -10,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.fakes import loopback
 
 from elasti.cli import logs
+from elasti.logger import bind, bound, get_logger
 
 TOKEN = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMifQ.c2lnbmF0dXJl"
 
@@ -30,12 +31,11 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]
     finally:
         root.handlers[:] = before
         root.setLevel(level)
-        structlog.reset_defaults()
 
 
 def test_every_line_is_an_object_ours_and_the_librarys(lines):
     logs.configure()
-    structlog.get_logger("elasti.operator").info("a target sleeps", namespace="shop", replicas=0)
+    get_logger("elasti.operator").info("a target sleeps", namespace="shop", replicas=0)
     logging.getLogger("kubeloop.informer").warning("%s: watch %s", "v1/pods", "broken")
     logging.getLogger("kubeloop").debug("not said")
     first, second = map(json.loads, lines())
@@ -53,7 +53,7 @@ def test_an_exception_is_part_of_its_line(lines):
         raise RuntimeError(f"refused: Bearer {TOKEN}")
     except RuntimeError:
         logging.getLogger("kubeloop").exception("it failed")
-        structlog.get_logger("elasti").exception("it failed too")
+        get_logger("elasti").exception("it failed too")
     said = lines()
     assert len(said) == 2
     for line in map(json.loads, said):
@@ -65,7 +65,7 @@ def test_an_exception_is_part_of_its_line(lines):
 def test_no_credential_is_logged_in_any_place(lines, pretty: bool):
     logs.configure(level="debug", pretty=pretty)
     secrets = [TOKEN, "c2VjcmV0LXNlY3JldA==", "hunter2hunter2", "sesame"]
-    log = structlog.get_logger("elasti")
+    log = get_logger("elasti")
     log.info("Authorization: Bearer %s", TOKEN)
     log.info("asked", authorization=f"Basic {secrets[1]}", token=TOKEN, headers={"Cookie": TOKEN})
     log.info("read", url=f"https://bob:{secrets[2]}@prometheus/api", note=f"token={secrets[3]}")
@@ -94,7 +94,7 @@ def test_what_is_not_a_credential_is_left_alone(text: str):
 
 def test_names_that_only_say_where_a_secret_is_are_left_alone(lines):
     logs.configure()
-    structlog.get_logger("elasti").info("read", token_file="/var/token", token_issuers=["x"])
+    get_logger("elasti").info("read", token_file="/var/token", token_issuers=["x"])
     (line,) = map(json.loads, lines())
     assert (line["token_file"], line["token_issuers"]) == ("/var/token", ["x"])
 
@@ -105,10 +105,34 @@ def test_a_bearer_is_found_in_any_surroundings(before: str, after: str):
     assert TOKEN not in said
 
 
+def test_what_is_bound_is_in_every_line_of_its_block(lines):
+    logs.configure()
+    log = get_logger("elasti")
+
+    async def task() -> None:
+        bind(service="shop/web")
+        with bound(wake_id="1"):
+            log.info("asked")
+            logging.getLogger("kubeloop").warning("sent again")
+        log.info("answered", service="other")
+
+    asyncio.run(task())
+    log.info("done")
+    found = [(line.get("service"), line.get("wake_id")) for line in map(json.loads, lines())]
+    assert found == [("shop/web", "1"), ("shop/web", "1"), ("other", None), (None, None)]
+
+
+def test_a_value_that_is_no_text_for_json_is_logged_all_the_same(lines):
+    logs.configure()
+    get_logger("elasti").info("read", path="a\udcff", size=float("inf"), at=object, odd={b"x": 1})
+    (line,) = map(json.loads, lines())
+    assert (line["path"], line["size"], line["odd"]) == ("a\\udcff", None, {"b'x'": 1})
+
+
 def test_at_a_terminal_it_is_text(lines, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     logs.configure()
-    structlog.get_logger("elasti").info("a target sleeps", namespace="shop")
+    get_logger("elasti").info("a target sleeps", namespace="shop")
     (line,) = lines()
     assert not line.startswith("{")
     assert "a target sleeps" in line
@@ -166,9 +190,8 @@ def test_both_programs_log_json_without_a_terminal(program: str, tmp_path):
 
 def test_a_program_in_this_process_configures_its_logging():
     logs.configure()
-    assert structlog.get_config()["cache_logger_on_first_use"]
+    assert type(logging.getLogger().handlers[0]) is logging.StreamHandler
 
 
 def test_no_later_test_has_the_logging_of_that_program():
-    assert not structlog.get_config()["cache_logger_on_first_use"]
     assert all(type(one) is not logging.StreamHandler for one in logging.getLogger().handlers)

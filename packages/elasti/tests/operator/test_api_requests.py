@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-import structlog.testing
 from aiohttp import web
 from tests.controllers.support import eventually
+from tests.log_lines import capture_logs
 from tests.operator.fakes import FakePrometheus
 from tests.operator.keda import keda_on
 from tests.operator.rig import Rig
@@ -174,7 +174,7 @@ async def test_a_new_leader_writes_nothing_whether_triggers_answer_or_not(rig: R
         before = [await rig.status(name) for name in ("asleep", "awake")]
         prometheus.gate.clear()
         prometheus.queries.clear()
-        with asked_of(rig) as asked, structlog.testing.capture_logs() as told:
+        with asked_of(rig) as asked, capture_logs() as told:
             async with rig.operator():
                 await eventually(lambda: _has(told, "startup reconcile complete"))
                 prometheus.gate.set()

@@ -8,8 +8,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-import structlog.testing
 from tests.authn.peers import Calls, Mount, operator_port
+from tests.log_lines import capture_logs
 from tests.operator.accounts import confined_operator
 from tests.operator.fakes import RESOLVER_NAMESPACE
 from tests.operator.rig import Rig
@@ -62,7 +62,7 @@ async def test_without_its_secret_the_leader_says_what_to_do_and_goes_on(
     client = FakeClient()
     running = asyncio.create_task(PeerCertificates(client, SETTINGS, clock=SystemClock()).run())
     try:
-        with structlog.testing.capture_logs() as logs:
+        with capture_logs() as logs:
             await eventually(lambda: logs)
         assert logs[0]["log_level"] == "warning"
         assert "elasti install" in logs[0]["remedy"]

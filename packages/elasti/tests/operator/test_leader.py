@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import structlog.testing
+from tests.log_lines import capture_logs
 
 from elasti.operator.leader import StartupProgress
 from kubeloop.controller.reconcile import Request
@@ -9,7 +9,7 @@ A, B = Request("shop", "a"), Request("shop", "b")
 
 
 def test_the_last_first_reconcile_is_logged_once_with_failures() -> None:
-    with structlog.testing.capture_logs() as told:
+    with capture_logs() as told:
         progress = StartupProgress([A, B])
         progress.reconciled(A, failed=True)
         progress.reconciled(A, failed=False)
@@ -21,7 +21,7 @@ def test_the_last_first_reconcile_is_logged_once_with_failures() -> None:
 
 
 def test_what_came_later_is_not_waited_for() -> None:
-    with structlog.testing.capture_logs() as told:
+    with capture_logs() as told:
         progress = StartupProgress([A])
         progress.reconciled(B, failed=False)
         assert told == []
@@ -31,7 +31,7 @@ def test_what_came_later_is_not_waited_for() -> None:
 
 
 def test_with_nothing_there_it_is_logged_at_once() -> None:
-    with structlog.testing.capture_logs() as told:
+    with capture_logs() as told:
         StartupProgress([])
 
     assert told[0]["elastiservices"] == 0

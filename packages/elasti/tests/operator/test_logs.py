@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-import structlog
-from structlog.testing import LogCapture
+from tests.log_lines import capture_logs
 from tests.operator.rig import Rig
 
 from elasti.api.wire import IncomingRequest
@@ -19,14 +18,8 @@ from elasti.resolver.services.wake import WakeAnnotation, WakeLoop
 @pytest.fixture
 def lines() -> Iterator[list[dict[str, str]]]:
     """What is logged, with the context that was bound."""
-    capture = LogCapture()
-    before = structlog.get_config()
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, capture],
-        cache_logger_on_first_use=False,
-    )
-    yield capture.entries  # type: ignore[misc]  # a list of mutable mappings of anything
-    structlog.configure(**before)
+    with capture_logs() as found:
+        yield found
 
 
 async def test_a_wake_up_has_one_id_in_both_programs(rig: Rig, lines: list[dict[str, str]]):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import structlog.testing
+from tests.log_lines import capture_logs
 
 from elasti.operator.model.targets import ScaleTarget, ScaleView
 from elasti.operator.scale_handler import (
@@ -273,7 +273,7 @@ async def test_what_another_version_parked_is_taken_at_the_version_that_was_seen
 async def test_a_scale_that_cannot_be_applied_is_updated_and_that_is_logged_once(code: int):
     server = FakeServer(replicas=2, refuses=code)
     handler = server.handler()
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for _ in range(2):
             server.replicas = 2
             outcome, view = await handler.park(WEB, ScaleView("u1", 2, ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import structlog.testing
+from tests.log_lines import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 def log_output() -> Iterator[list[Any]]:
     """The log lines of the test, as dicts."""
-    with structlog.testing.capture_logs(
-        processors=[structlog.contextvars.merge_contextvars]
-    ) as lines:
+    with capture_logs() as lines:
         yield lines

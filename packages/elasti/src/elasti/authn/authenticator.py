@@ -22,11 +22,10 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-import structlog
-
 from elasti.authn.jwks import ClusterKeySource, FileKeySource, JwksVerifier, KeySource
 from elasti.authn.settings import AuthenticationMode, AuthnSettings
 from elasti.authn.tokens import MAX_TOKEN_BYTES, TokenDecision, TokenVerifier, VerifierUnavailable
+from elasti.logger import get_logger
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.errors import Forbidden, KubeError
@@ -44,7 +43,7 @@ MAX_CACHED_DECISIONS = 1000
 _WARN_EVERY = 10.0
 _RETRY = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=60.0)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 # A wake-up waits for it; an API server that takes some seconds is slow, not gone.
 _TIMEOUT = 8.0
 _AT_ONCE = 8

@@ -20,7 +20,6 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import structlog
 
 from elasti.authn.tokens import (
     InvalidToken,
@@ -33,6 +32,7 @@ from elasti.authn.tokens import (
     user_of,
     verified_claims,
 )
+from elasti.logger import get_logger
 from kubeloop.aio.tasks import SingleFlight
 from kubeloop.client import request
 from kubeloop.client.errors import KubeError
@@ -122,7 +122,7 @@ _MIN_READ_INTERVAL = 10.0
 _MIN_READ_INTERVAL_AFTER_FAILURE = 1.0
 _MAX_AGE = 600.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class JwksVerifier:

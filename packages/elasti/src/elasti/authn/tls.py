@@ -23,10 +23,9 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import TLS_NAME
 from elasti.authn.authenticator import AccessDenied
+from elasti.logger import get_logger
 from kubeloop.client.auth.tls import ClientKeyPair, PemSource, TlsContexts, present_certificate
 from kubeloop.client.errors import ConfigError
 from kubeloop.http.client import ConnectFailed
@@ -47,7 +46,7 @@ _MEND = (
 )
 _WAIT = "wait for the Secret's first certificates and for the upgrade of both programs; the next minor version refuses it"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class PeerTls:

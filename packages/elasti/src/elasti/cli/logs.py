@@ -1,26 +1,27 @@
 """Logs of the programs: one JSON object a line, ours and the libraries' alike; at a terminal, text.
 
 Libraries log through the standard library, so that their users choose; the programs log events with
-key-value pairs, through structlog. Both end in one formatter. Whatever it is, nothing that looks
+key-value pairs, by `elasti.logger`. Both end in one formatter. Whatever it is, nothing that looks
 like a credential leaves: values under names of secrets, bearer and basic authorizations, JSON Web
 Tokens, and user information in URLs are replaced, in messages, values and tracebacks.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-import structlog
+import msgspec
 
 from elasti.api.parsing import misspelt_variables
+from elasti.logger import get_logger, keys_of
+from kubeloop.objects.times import format_micro_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, MutableMapping
-
-    from structlog.typing import Processor
+    from collections.abc import Collection, Mapping
 
 REDACTED = "(redacted)"
 
@@ -43,40 +44,42 @@ def configure(*, level: str = "info", pretty: bool | None = None) -> None:
 
     `pretty`: text for a person instead of JSON; by default if the output is a terminal.
     """
-    common: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    structlog.configure(
-        processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
-    terminal = sys.stderr.isatty()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=common,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                redact,
-                _renderer(pretty=terminal if pretty is None else pretty, colors=terminal),
-            ],
-        )
-    )
+    handler.setFormatter(_Lines(pretty=sys.stderr.isatty() if pretty is None else pretty))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
 
 
-def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace what looks like a credential, wherever in an event it is (structlog's processor)."""
-    return {name: _redacted(name, value) for name, value in event.items()}
+class _Lines(logging.Formatter):
+    def __init__(self, *, pretty: bool) -> None:
+        super().__init__()
+        self._write = _text if pretty else _json
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            **keys_of(record),
+            "event": record.getMessage(),
+            "logger": record.name,
+            "level": record.levelname.lower(),
+            "timestamp": format_micro_time(dt.datetime.fromtimestamp(record.created, dt.UTC)),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return self._write({name: _redacted(name, value) for name, value in line.items()})
+
+
+def _json(line: dict[str, Any]) -> str:
+    return msgspec.json.encode(line).decode()
+
+
+def _text(line: dict[str, Any]) -> str:
+    head = [line.pop(name) for name in ("timestamp", "level", "event", "logger")]
+    below = [line.pop(name) for name in ("stack", "exception") if name in line]
+    keys = " ".join(f"{name}={value!r}" for name, value in line.items())
+    return "\n".join(["{} [{:<7}] {:<30} [{}] {}".format(*head, keys), *below])
 
 
 def without_secrets(text: str) -> str:
@@ -89,7 +92,8 @@ def _redacted(name: str, value: Any) -> Any:
         return REDACTED
     match value:
         case str():
-            return without_secrets(value)
+            # JSON has no half characters, which names of files may have.
+            return without_secrets(value.encode(errors="backslashreplace").decode())
         case bool() | int() | float() | None:
             return value
         case dict():
@@ -105,20 +109,11 @@ def _replacement(match: re.Match[str]) -> str:
     return f"{kept}{REDACTED}"
 
 
-def _renderer(*, pretty: bool, colors: bool) -> Processor:
-    if not pretty:
-        return structlog.processors.JSONRenderer()
-    # The default shows the variables of every frame, and what they hold.
-    return structlog.dev.ConsoleRenderer(
-        colors=colors, exception_formatter=structlog.dev.plain_traceback
-    )
-
-
 def warn_of_variables(
     known: Collection[str], ignored: Collection[str], environ: Mapping[str, str]
 ) -> None:
     """Log the variables that have no effect: those of KubeElasti alone, and those nearly known."""
-    log = structlog.get_logger(__name__)
+    log = get_logger(__name__)
     if names := sorted(name for name in ignored if environ.get(name)):
         log.warning("variables of KubeElasti are set that have no effect here", names=names)
     for name, nearest in misspelt_variables({*known, *ignored}, environ).items():

@@ -11,9 +11,8 @@ import asyncio
 import datetime as dt
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import TLS_NAME
+from elasti.logger import get_logger
 from kubeloop.client.errors import KubeError
 from kubeloop.webhook.certificate_secret import (
     CertificateSecret,
@@ -34,7 +33,7 @@ _LOOK_EVERY = 60.0
 # Without a change; a decision costs another process some tenths of a second.
 _DECIDE_EVERY = dt.timedelta(hours=1)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class PeerCertificates:

@@ -17,9 +17,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.defaults import stale_after
+from elasti.logger import bound, get_logger
 from elasti.operator.doze.dozer import Dozer
 from elasti.operator.doze.reader import DozeReader
 from elasti.operator.handover.cluster_reader import ClusterReader
@@ -72,7 +71,7 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _CONTROLLER = "elastiservice"
 _WAKE_PRIORITY = 10
 _RECONCILE_TIMEOUT = 60.0
@@ -139,7 +138,7 @@ class ReconcileLoop:
         began = clock()
         keys = {"namespace": request.namespace, "name": request.name}
         try:
-            with structlog.contextvars.bound_contextvars(**keys, reconcile_id=secrets.token_hex(4)):
+            with bound(**keys, reconcile_id=secrets.token_hex(4)):
                 result = await self.reconciler.reconcile(request)
         except Exception as error:
             self.metrics.reconciled(request, clock() - began, error)

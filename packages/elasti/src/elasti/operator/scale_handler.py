@@ -20,9 +20,9 @@ import enum
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from elasti.api.names import FIELD_MANAGER
+from elasti.logger import get_logger
 from elasti.operator.model.targets import ScaleTarget, ScaleView
 from kubeloop.client.errors import ApiError, Conflict, Forbidden
 from kubeloop.objects.core import PODS, Pod
@@ -39,7 +39,7 @@ _NOT_APPLICABLE = frozenset({400, 403, 405, 415, 422, 500, 501})
 _TRIES = 3
 _WAKE_TRIES = 10
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _ScaleSpec(msgspec.Struct, gc=False):

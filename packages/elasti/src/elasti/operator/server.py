@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.wire import (
@@ -27,6 +26,7 @@ from elasti.api.wire import (
 )
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from elasti.authn.tls import PeerTls
+from elasti.logger import bound, get_logger
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.http.health import HealthChecks, HealthServer
 from kubeloop.http.server import Handler, Request, Response
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kubeloop.http.server import ConnectionLimits
 
 _LONGEST_CLIENT = 300
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -118,7 +118,7 @@ class Server(HealthServer):
         service = printable(f"{message.namespace}/{message.svc}")
         # An operator that shares one wake-up between several requests logs it under the first one's id.
         wake_id = printable(message.wake_id)
-        with structlog.contextvars.bound_contextvars(service=service, wake_id=wake_id):
+        with bound(service=service, wake_id=wake_id):
             reply = await self._wake_requests.wake(message.namespace, message.svc, client, wake_id)
             _log.info("wake request answered", outcome=reply.outcome.value, client=client)
         return _reply(reply)

@@ -14,13 +14,12 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
-import structlog
-
 from elasti.api.parsing import SettingsError
 from elasti.api.types import IgnoreSpec, PageSpec, WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
 from elasti.authn.authenticator import CallerAuthenticator, authenticator_for
 from elasti.authn.tls import PeerTls
+from elasti.logger import get_logger
 from elasti.resolver.admin import AdminServer
 from elasti.resolver.drain import drain
 from elasti.resolver.metrics import WorkerView
@@ -55,7 +54,7 @@ _RESYNC = 600.0
 # An API server that was restored, or that lies, lists nothing for a moment: no port closes for that.
 _DISTRUST_EMPTY = 30.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Worker:

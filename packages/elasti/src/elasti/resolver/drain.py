@@ -12,15 +12,14 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.ports.listening_socket import HANDSHAKE
 from kubeloop.aio.wait import poll
 
 _POLL = 0.25
 _LAST_MOMENT = 1.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Drainable(Protocol):

@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import urlencode
 
 import msgspec
-import structlog
 
 from elasti.api.wire import ACTIVITY_PATH, ActivityReport, activity_query
+from elasti.logger import get_logger
 from elasti.resolver.metrics import Readiness
 from kubeloop.http.client import AnswerTooLong, HttpClient, request_bytes
 from kubeloop.http.framing import FramingError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _RESTART_AFTER = 1.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 async def until_orphaned(pipe: IO[str]) -> None:

@@ -21,10 +21,10 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import structlog
 
 from elasti.api.triggers.destinations import DENIED, Destinations
 from elasti.api.triggers.prometheus import ADDRESS, AUTHORIZATION, SERVERS, ServerAddress
+from elasti.logger import get_logger
 from elasti.triggers.reader import SecretUnavailable, TriggerReader, TriggerReading
 from elasti.triggers.responses import DestinationDenied, destinations_of, guarded_client
 from kubeloop.client.auth.credentials import basic
@@ -45,7 +45,7 @@ _ERROR_TYPES = frozenset(
     {"bad_data", "execution", "timeout", "canceled", "internal", "not_found", "unavailable"}
 )
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _T = TypeVar("_T")
 
 

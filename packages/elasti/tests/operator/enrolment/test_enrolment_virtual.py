@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import LogCapture
+from tests.log_lines import capture_logs
 from tests.operator.environment import NAMESPACE, Environment, FakeTrigger
 
 from elasti.api.crd import template_definition
@@ -99,18 +98,12 @@ async def test_a_label_enrols_and_its_removal_leaves_nothing():
 
 
 async def test_the_lines_of_a_reconcile_have_its_id():
-    env, capture, before = enrolling(), LogCapture(), structlog.get_config()
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, capture],
-        cache_logger_on_first_use=False,
-    )
-    try:
+    env = enrolling()
+    with capture_logs() as lines:
         async with env.operator():
             label(env, "enforce")
             await env.becomes("Serve")
-    finally:
-        structlog.configure(**before)
-    [line] = [line for line in capture.entries if line["event"] == "Enrolled"]
+    [line] = [line for line in lines if line["event"] == "Enrolled"]
     assert (line["namespace"], line["name"]) == (NAMESPACE, "web")
     assert line["reconcile_id"]
 

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-import structlog
-from structlog.testing import LogCapture
+from tests.log_lines import capture_logs
 from tests.operator.environment import NAMESPACE, Environment, FakeTrigger
 
 from elasti.api.names import SLEEP_ANNOTATION
@@ -26,7 +25,10 @@ async def env() -> Environment:
     return Environment()
 
 
-class Trail(LogCapture):
+class Trail:
+    def __init__(self, entries: list[dict[str, str]]) -> None:
+        self.entries = entries
+
     def taken(self) -> list[tuple[str, str, str]]:
         """The lines since the last call."""
         found = [line for line in self.entries if line["event"] == "audit"]
@@ -37,10 +39,8 @@ class Trail(LogCapture):
 
 @pytest.fixture
 def trail() -> Iterator[Trail]:
-    capture, before = Trail(), structlog.get_config()
-    structlog.configure(processors=[capture], cache_logger_on_first_use=False)
-    yield capture
-    structlog.configure(**before)
+    with capture_logs() as lines:
+        yield Trail(lines)
 
 
 async def test_every_action_leaves_one_line_and_one_event(env: Environment, trail: Trail):

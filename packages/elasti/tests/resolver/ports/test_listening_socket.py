@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from structlog.testing import capture_logs
+from tests.log_lines import capture_logs
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
 from tests.resolver.proxy.rig import Rig
 from tests.resolver.support import SETTLE, HttpPod, free_port, get, worker

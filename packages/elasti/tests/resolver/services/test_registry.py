@@ -7,7 +7,7 @@ import functools
 import socket
 
 import pytest
-from structlog.testing import capture_logs
+from tests.log_lines import capture_logs
 from tests.resolver.cluster import FakeCluster, endpoint
 from tests.resolver.registry_rig import refuses, rig
 from tests.resolver.support import free_port

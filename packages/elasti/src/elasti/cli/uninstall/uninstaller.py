@@ -16,9 +16,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, NoReturn, Self
-
-import structlog
+from typing import TYPE_CHECKING, Any, Self
 
 from elasti.api.names import GROUP, LEASE_NAME, QUARANTINE_CONFIG_MAP, TEMPLATES_PLURAL
 from elasti.api.parsing import SettingsError
@@ -136,19 +134,15 @@ async def _running(operator: OperatorApp) -> AsyncIterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the operator's log out of a person's terminal."""
-    before, library = structlog.get_config(), logging.getLogger("kubeloop")
-    level = library.level
-    structlog.configure(processors=[_drop])
-    library.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("elasti", "kubeloop")]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        library.setLevel(level)
-        structlog.configure(**before)
-
-
-def _drop(_logger: object, _method: str, _event: object) -> NoReturn:
-    raise structlog.DropEvent
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
 
 
 @dataclasses.dataclass(eq=False)

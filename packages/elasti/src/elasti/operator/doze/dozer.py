@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.parsing import parse_duration
 from elasti.api.states import DozeState, State
 from elasti.api.types import DozeStatus
+from elasti.logger import get_logger
 from elasti.operator.doze.machine import (
     AddSpare,
     DozeReason,
@@ -73,7 +73,7 @@ _DROPPED = (
     " upgrade it: elasti crd | kubectl apply --server-side --force-conflicts -f -"
 )
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def wish_of(facts: Facts, state: ServiceState) -> Wish:

@@ -14,9 +14,8 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from elasti.api.names import ELASTISERVICES, ENROLMENT_FIELD_MANAGER, TEMPLATES
+from elasti.logger import bound, get_logger
 from elasti.operator.enrolment.decide import Action, EnrolmentDecision, Surroundings, decide
 from elasti.operator.enrolment.finder import (
     KINDS,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import Service
     from kubeloop.objects.meta import JsonObject
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _WRITES_A_SECOND = 10.0
 _REFUSED_RETRY = 300.0
 _AUTOSCALERS_FRESH = 60.0
@@ -166,7 +165,7 @@ class EnrolmentController:
     async def reconcile(self, request: Request) -> Result | None:
         """Make one Service's ElastiService what it should be. Raises KubeError."""
         keys = {"namespace": request.namespace, "name": request.name}
-        with structlog.contextvars.bound_contextvars(**keys, reconcile_id=secrets.token_hex(4)):
+        with bound(**keys, reconcile_id=secrets.token_hex(4)):
             return await self._reconcile(request)
 
     async def _reconcile(self, request: Request) -> Result | None:

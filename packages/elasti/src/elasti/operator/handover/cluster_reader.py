@@ -13,12 +13,11 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import MANAGED_BY, PAGE_CONFIG_MAP, private_service_name
 from elasti.api.states import State
 from elasti.api.types import CapacityStatus
 from elasti.api.usage import is_flapping
+from elasti.logger import get_logger
 from elasti.operator.handover.observe import can_have_ports
 from elasti.operator.handover.ports import port_owner
 from elasti.operator.model.children import FAMILIES, families, slice_names
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import ServiceEndpoint
 
 _AT_ONCE = 4
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

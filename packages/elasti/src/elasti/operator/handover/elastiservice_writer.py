@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from elasti.api.names import (
     DOZE_GUARD,
@@ -18,6 +17,7 @@ from elasti.api.names import (
     WAKE_ANNOTATION,
 )
 from elasti.api.types import ElastiService
+from elasti.logger import get_logger
 from elasti.operator.report.status import port_statuses
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import add_finalizers
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kubeloop.client.resource import Resource
     from kubeloop.client.subresource import Subresource
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ElastiServiceWriter:

@@ -10,11 +10,10 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, assert_never
 
-import structlog
-
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.states import State
+from elasti.logger import get_logger
 from elasti.operator.handover import plan as plans
 from elasti.operator.model.children import drain_patch
 from elasti.operator.model.facts import Verdict
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _NOTICED_WITHIN = 1.0
 """How late the leader may notice that another replica wakes a target; in seconds."""

@@ -22,10 +22,9 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.api.states import State
+from elasti.logger import get_logger
 from elasti.operator.model.children import drain_patch, is_drained
 from elasti.operator.model.targets import target_of, wake_replicas
 from kubeloop.aio.wait import until
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
 _PAUSE = 0.5
 _LEAVE = "to delete it now, set spec.deletionPolicy: Leave"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

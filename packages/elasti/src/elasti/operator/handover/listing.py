@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from elasti.api.names import FIELD_MANAGER, MANAGED_BY
 from elasti.api.states import State
+from elasti.logger import get_logger
 from elasti.operator.model.children import adopted, resolver_slices, slice_differs
 from kubeloop.client.errors import AlreadyExists, NotFound
 from kubeloop.client.request import Preconditions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from elasti.operator.watch.resolvers import Resolvers
     from kubeloop.client.client import Client
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class SlicePublisher:

@@ -16,9 +16,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
+from elasti.logger import get_logger
 from elasti.operator.handover.ports import QUARANTINE, PortBook, PortOwner, port_owner
 from elasti.operator.model.children import published_ports, slice_names
 from kubeloop.aio.backoff import Backoff
@@ -40,7 +39,7 @@ _TRIES = 3
 _MOST_WRITTEN = 15_000
 _RETRY = Backoff(duration=0.5, factor=2.0, jitter=0.2, cap=10.0)
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class PortQuarantine:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.states import State
+from elasti.logger import get_logger
 from elasti.operator.model.facts import Verdict
 from elasti.operator.model.targets import target_of
 from elasti.operator.scale_handler import NotScalable
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def replicas_writer(obj: JsonObject, now: float) -> tuple[str, float]:

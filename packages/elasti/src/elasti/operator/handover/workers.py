@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.operator.scale_handler import NotScalable, ScaleDown, ScaleUp
 from kubeloop.client.errors import KubeError, NotFound
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from elasti.operator.report.events import EventReporter
     from elasti.operator.scale_handler import ScaleHandler
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Workers:

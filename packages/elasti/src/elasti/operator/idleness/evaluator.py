@@ -21,9 +21,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-import structlog
-
 from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata
+from elasti.logger import get_logger
 from elasti.operator.idleness.decide import Evidence
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReading, open_reader
 from kubeloop.aio.fairness import FairQueue
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 _PER_TENANT = 32
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

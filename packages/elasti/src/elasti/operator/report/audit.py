@@ -11,12 +11,12 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-import structlog
+from elasti.logger import get_logger
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class AuditAction(enum.StrEnum):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.states import State
+from elasti.logger import get_logger
 from elasti.operator.model.findings import Finding
 from elasti.operator.report.audit import AuditAction, audit
 from kubeloop.objects.gvk import GroupVersionKind
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 GVK = GroupVersionKind.of(API_VERSION, KIND)
 _SERVICE = GroupVersionKind.of("v1", "Service")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class EventReporter:

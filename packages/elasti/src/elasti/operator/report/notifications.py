@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import structlog
 
 from elasti.api.conditions import TROUBLES
 from elasti.api.names import API_VERSION, GROUP, PLURAL
 from elasti.api.states import State, phase_of
+from elasti.logger import get_logger
 from kubeloop.aio.backoff import Backoff
 from kubeloop.http.client import HttpClient
 from kubeloop.http.framing import FramingError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from kubeloop.aio.clock import Clock
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 SIGNATURE = "Elasti-Signature"
 ASLEEP, AWAKE = "asleep", "awake"
 _TYPE = ".".join(reversed(GROUP.split(".")))

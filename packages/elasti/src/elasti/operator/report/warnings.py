@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.conditions import Reason
 from elasti.api.crd import missing_fields
 from elasti.api.names import GROUP, KEEP_AWAKE_ANNOTATION, PLURAL
 from elasti.api.schedules import overlap, schedule_problems
+from elasti.logger import get_logger
 from elasti.operator.model.findings import Finding, service_findings, target_findings
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import KubeError
@@ -36,7 +35,7 @@ _PERIOD = 600.0
 _SHOWN = 40
 """Of a value that a user wrote, in a message."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def findings_of(

@@ -15,11 +15,11 @@ import math
 from typing import TYPE_CHECKING, Self
 
 import msgspec
-import structlog
 
 from elasti.api.conditions import WakeCause
 from elasti.api.defaults import DEPENDENCY_TIMEOUT
 from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
+from elasti.logger import get_logger
 from elasti.operator.model.requests import WakeOrigin
 from elasti.operator.model.targets import PODS_ENDING, target_of, wake_replicas
 from elasti.operator.scale_handler import NotScalable, ScaleUp
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # A resolver reads replies of at most 64 KiB.
 _MOST_PARTS = 64
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _LONGEST_WAIT = 300.0
 """Seconds after which a wait for dependencies is forgotten; resolvers ask every replica more often than that."""

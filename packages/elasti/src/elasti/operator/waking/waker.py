@@ -13,12 +13,11 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Self
 
-import structlog
-
 from elasti.api.conditions import Reason, WakeCause
 from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
 from elasti.api.states import State
 from elasti.api.usage import is_end_noted
+from elasti.logger import get_logger
 from elasti.operator.model.requests import WakeOrigin
 from elasti.operator.model.state import AWAKE
 from elasti.operator.model.targets import target_of
@@ -51,7 +50,7 @@ _LONGEST_WAIT = 0.5
 _FRESH = 60.0
 _NOTES_AT_ONCE = 4
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def wake_origin(facts: Facts, state: ServiceState, manager: str) -> WakeOrigin:

@@ -11,7 +11,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from elasti.api.dependencies import DependencyGraph
 from elasti.api.names import DOZE_GUARD, FINALIZER, KEEP_AWAKE_ANNOTATION
@@ -19,6 +18,7 @@ from elasti.api.states import State
 from elasti.api.triggers.registry import redacted_metadata
 from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
 from elasti.api.validation import SpecProblem, problems_of
+from elasti.logger import get_logger
 from elasti.operator.model.targets import target_of, workers_of
 from elasti.operator.watch.workers import WorkerIndex
 from kubeloop.controller.reconcile import Request
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from elasti.operator.model.targets import ScaleTarget
     from kubeloop.informer.handlers import Notification
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.names import MANAGED_BY
+from elasti.logger import get_logger
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from kubeloop.client.client import Client
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _AT_ONCE = 8
 _PATIENCE = 5.0

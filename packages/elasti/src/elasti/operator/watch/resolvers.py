@@ -14,8 +14,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-import structlog
-
+from elasti.logger import get_logger
 from kubeloop.aio.wait import until
 from kubeloop.objects.core import SERVICE_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
@@ -34,7 +33,7 @@ _PERIOD_OF_LOST = 0.5
 _SECOND_LOOK = 0.02
 _ROUNDS = 2
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Resolvers:

@@ -13,10 +13,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import structlog
 
 from elasti.api.names import AGGREGATE_LABEL
 from elasti.api.usage import RequestingContainer, RequestingPod
+from elasti.logger import get_logger
 from elasti.operator.model.targets import ScaleTarget, UpdateObjInfo, target_of
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
 from elasti.operator.watch.informer_manager import (
@@ -306,7 +306,7 @@ def kind_for(gvr: GroupVersionResource) -> type[Any]:
 
 _WARM_PERIOD = 30.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -17,8 +17,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.ports.listening_socket import (
     HANDSHAKE,
     Acceptor,
@@ -49,7 +48,7 @@ _PATIENCE = 5.0
 _LOG_EVERY = 60.0
 _MOST_NAMED = 10
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -25,8 +25,7 @@ import socket
 from collections.abc import Callable
 from typing import TypeAlias
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.proxy.brief import BriefPoll, BriefTransport
 from elasti.resolver.proxy.refused import RefusedConnection
 from elasti.resolver.proxy.transport import KEEPALIVE
@@ -47,7 +46,7 @@ _RETRY = 1.0
 ProtocolFactory: TypeAlias = Callable[[str], asyncio.BaseProtocol]
 PollChoice: TypeAlias = Callable[[], BriefPoll | None]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:

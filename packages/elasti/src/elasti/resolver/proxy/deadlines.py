@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Protocol
 
-import structlog
+from elasti.logger import get_logger
 
 PERIOD = 1.0
 _PER_TURN = 500
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class HasDeadlines(Protocol):

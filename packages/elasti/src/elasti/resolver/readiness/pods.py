@@ -6,8 +6,7 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.readiness.plan import ProbePlan, plan_of
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
@@ -23,7 +22,7 @@ _TIMEOUT = 5.0
 # How long connections wait for an API server that does not answer.
 _PATIENCE = 1.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _PodFacts(NamedTuple):

@@ -15,8 +15,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.readiness.checks import PodChecks, Reachability
 from elasti.resolver.readiness.plan import (
     PlannedProbe,
@@ -51,7 +50,7 @@ _AT_ONCE = 2
 # The first of hundreds of starting pods serves the Service; probing them all would not help.
 MOST_AT_ONCE = 16
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class PodReader(Protocol):

@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
-import structlog
-
 from elasti.api.names import PRIVATE_LABEL, private_service_name
+from elasti.logger import get_logger
 from elasti.resolver.projections import ServiceKey, SliceView
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import KubeError
@@ -39,7 +38,7 @@ _READ_TIMEOUT = 2.0
 # How many Services are read in one round.
 _SAMPLE = 32
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 SliceVersions: TypeAlias = frozenset[tuple[str, str]]
 

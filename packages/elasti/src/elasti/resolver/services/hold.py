@@ -19,8 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-import structlog
-
+from elasti.logger import get_logger
 from elasti.resolver.proxy.upstream.interface import HeldConnection, Refusal, UpstreamAddress
 
 BATCH = 64
@@ -31,7 +30,7 @@ _RESOLUTION = 0.001
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class HoldCapacity:

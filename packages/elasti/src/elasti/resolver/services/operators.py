@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import msgspec
-import structlog
 
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
 from elasti.authn.tls import PeerTls
+from elasti.logger import get_logger
 from elasti.resolver.projections import ServiceKey, SliceView
 from elasti.resolver.services.wake import OperatorUnreachable
 from kubeloop.aio.tasks import finish
@@ -47,7 +47,7 @@ _TRIES = 3
 _STAY = 60.0
 _LONGEST_REPLY = 64 * 1024
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class OperatorReplicas:

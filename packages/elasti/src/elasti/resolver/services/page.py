@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import structlog
 
 from elasti.api.parsing import parse_duration
+from elasti.logger import get_logger
 from elasti.resolver.proxy.upstream.interface import (
     LocalAnswer,
     RequestFacts,
@@ -58,7 +58,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 _SCRIPT = _HERE.joinpath("page.js").read_text()
 _BUILT_IN = _HERE.joinpath("page.html").read_text()
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def is_navigation(request: RequestFacts) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
+from elasti.logger import get_logger
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.core import PODS
@@ -32,7 +32,7 @@ _CANNOT_START = frozenset(
      "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RunContainerError")
 )  # fmt: skip
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _ConfigMap(msgspec.Struct, gc=False):

@@ -23,11 +23,11 @@ import math
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from elasti.api.defaults import COLD_START_BOUNDS
 from elasti.api.types import ProbeResponse, WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
+from elasti.logger import get_logger
 from elasti.resolver.projections import DatabaseKind
 from elasti.resolver.proxy.statistics import LatencyHistograms, TrafficStatistics
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
@@ -73,7 +73,7 @@ _PROBE_TARGET = PROBE_PATH.encode()
 # By then slices show that a pod is terminating, or it was not scaled down.
 _RETIREMENT = 10.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)

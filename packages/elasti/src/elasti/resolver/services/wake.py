@@ -16,11 +16,10 @@ import enum
 import secrets
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from elasti.api.conditions import WakeCause
 from elasti.api.names import ELASTISERVICES, WAKE_ANNOTATION
 from elasti.api.wire import IncomingReply, WakeOutcome
+from elasti.logger import bind, get_logger
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish
@@ -44,7 +43,7 @@ _CLOSEST = 0.1
 # The least time between two annotations of one ElastiService, in seconds.
 DURABLE_EVERY = 10.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class OperatorUnreachable(Exception):
@@ -198,7 +197,7 @@ class WakeLoop:
         self._is_new, self._wake_id = False, secrets.token_hex(4)
         self.answered_at = self.unavailable_since = None
         # The task is this Service's own, and so are its context variables.
-        structlog.contextvars.bind_contextvars(service=str(self.key), wake_id=self._wake_id)
+        bind(service=str(self.key), wake_id=self._wake_id)
         _log.info("wake-up requested", client=self.client(), held=count)
 
     async def _ask(self, count: int) -> bool:
