@@ -37,6 +37,7 @@ _CONNECT_TIMEOUT = 10.0
 _MOST_IDLE = 500
 _BUFFER = 16 * 1024
 _KEEPALIVE = Keepalive(idle=30, interval=5, probes=3, bounds_sending=True)
+_BREAK = re.compile("[\\r\\n\\0]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 # Characters of a target that stay unchanged; "%" too, since it may be quoted already.
 _TARGET = "/?%&=:@!$'()*+,;~[]"
@@ -284,7 +285,7 @@ def request_bytes(method: str, target: str, fields: HeaderLines, body: bytes | N
     length = () if body is None else (("Content-Length", str(len(body))),)
     lines = [line, *(f"{name}: {value}" for name, value in (*fields, *length))]
     for text in lines:
-        if any(char in text for char in "\r\n\0"):
+        if _BREAK.search(text):
             raise ValueError(f"{text.split(':')[0]!r} holds a line break: not a valid request")
     if line.count(" ") != 2:
         raise ValueError(f"{line!r} holds a space in its path: not a valid request")
