@@ -21,7 +21,7 @@ import functools
 import math
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import TLS_NAME
 from elasti.authn.authenticator import AccessDenied
@@ -168,7 +168,7 @@ class PeerTls:
         self.in_clear["sent"] += 1
         self._warn("call sent in the clear", _WAIT, peer=url)
 
-    def _warn(self, message: str, remedy: str, **keys: str) -> None:
+    def _warn(self, message: str, remedy: str, **keys: Any) -> None:
         """Log it, but not for each call."""
         now = asyncio.get_running_loop().time()
         if now >= self._quiet_until.get(message, -math.inf):

@@ -6,7 +6,7 @@ No connection waits for them, so none of this delays a wake-up or prevents one: 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasti.logger import get_logger
 from elasti.operator.scale_handler import NotScalable, ScaleDown, ScaleUp
@@ -123,5 +123,9 @@ class Workers:
 
     def _log_scaled(self, es: ElastiService, target: ScaleTarget, replicas: int) -> None:
         meta = es.metadata
-        keys = {"namespace": meta.namespace, "name": meta.name, "target": str(target)}
+        keys: dict[str, Any] = {
+            "namespace": meta.namespace,
+            "name": meta.name,
+            "target": str(target),
+        }
         _log.info("worker scaled", replicas=replicas, **keys)

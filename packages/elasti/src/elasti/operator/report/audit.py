@@ -9,7 +9,7 @@ it; the resolver's lines about that request have the same.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasti.logger import get_logger
 
@@ -34,6 +34,7 @@ def audit(
 ) -> None:
     """Write a line of the trail; the caller records the Event."""
     meta = es.metadata
+    known: dict[str, Any] = {"wake_id": wake_id} if wake_id else {}
     _log.info(
         "audit",
         action=action.value,
@@ -41,5 +42,5 @@ def audit(
         name=meta.name,
         cause=cause,
         actor=actor,
-        **({"wake_id": wake_id} if wake_id else {}),
+        **known,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import API_VERSION, KIND
@@ -156,7 +156,7 @@ def is_surprise(before: State, state: State, reason: TransitionReason) -> bool:
     return state in (State.PROXY, State.WAKING)
 
 
-def _keys(es: ElastiService | Service) -> dict[str, str]:
+def _keys(es: ElastiService | Service) -> dict[str, Any]:
     return {"namespace": es.metadata.namespace, "name": es.metadata.name}
 
 
