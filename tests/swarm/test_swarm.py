@@ -24,7 +24,7 @@ from tests.swarm.play import SECONDS, play, shrink
 
 _ROOT = Path(__file__).parents[2]
 
-SLEEPY = 1
+SLEEPY = 2
 """A seed in which a target falls asleep and is woken without any fault."""
 
 # A crash drops a program's tasks as a kill does: what they would say at their end is not a finding.
