@@ -122,7 +122,7 @@ def test_what_is_bound_is_in_every_line_of_its_block(lines):
     assert found == [("shop/web", "1"), ("shop/web", "1"), ("other", None), (None, None)]
 
 
-def test_a_value_that_is_no_text_for_json_is_logged_all_the_same(lines):
+def test_a_value_that_json_cannot_hold_is_logged_all_the_same(lines):
     logs.configure()
     get_logger("elasti").info("read", path="a\udcff", size=float("inf"), at=object, odd={b"x": 1})
     (line,) = map(json.loads, lines())
