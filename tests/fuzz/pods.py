@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import h11
@@ -11,6 +12,7 @@ from tests.resolver.proxy.fakes import POD, ConnectionRig
 from tests.resolver.proxy.h2_peers import request_fields
 
 from elasti.resolver.proxy.h2 import frames as h2
+from elasti.resolver.proxy.h2.header_blocks import HeaderBlockAssembler
 from elasti.resolver.proxy.upstream.interface import PortProtocol
 from kubeloop.objects.codec import Codec, codec_for
 from kubeloop.objects.list_watch import DecodeError
@@ -138,3 +140,42 @@ def listed(data: bytes) -> None:
         for mine, other in zip(page.items, theirs.get("items") or [], strict=True):
             if codec is _CODECS[0]:
                 assert {**other, **mine} == mine
+
+
+def shared(pieces: list[bytes]) -> None:
+    """Play a client of the shared port whose connection is `a`'s by its first request: no pod gets one for another."""
+    rig = ConnectionRig(accepts=lambda request: request.host == b"a")
+    for piece in pieces:
+        rig.client.feed(piece)
+    for pod in rig.pods:
+        if pod.written.startswith(h2.PREFACE):
+            assert _authorities(pod.written[len(h2.PREFACE) :]) <= {b"a"}
+        else:
+            assert len(_hosts(pod.written)) <= 1  # the listener has looked at the first
+    rig.end()
+
+
+def _authorities(wire: bytes) -> set[bytes]:
+    decoder, blocks, found = hpack.Decoder(), HeaderBlockAssembler(), set[bytes]()
+    for frame in h2.H2FrameWalker(whole_blocks=True).walk(wire)[1]:
+        payload = wire[frame.at + h2.HEADER_SIZE : frame.end]
+        if frame.kind in h2.BLOCKS and (block := blocks.add(frame, payload)) is not None:
+            fields = dict(decoder.decode(block.fragment, raw=True))
+            if b":method" in fields:  # others are trailers, or no pod takes them
+                found.add(bytes(fields.get(b":authority") or fields.get(b"host") or b""))
+    return found
+
+
+def _hosts(wire: bytes) -> set[bytes]:
+    """Return whom the requests that h11 reads are for, by their targets and by their fields."""
+    connection, found = h11.Connection(h11.SERVER), set[bytes]()
+    connection.receive_data(bytes(byte if byte < 0x80 else 0x78 for byte in wire))
+    while not isinstance(event := connection.next_event(), type(h11.NEED_DATA) | type(h11.PAUSED)):
+        if isinstance(event, h11.Request):
+            found.add(dict(event.headers).get(b"host", b"").lower())
+            if absolute := re.match(rb"[A-Za-z]+://([^/?#]*)", event.target):
+                found.add(absolute[1].lower())
+        elif isinstance(event, h11.EndOfMessage):
+            break
+    found.discard(b"")  # a request of HTTP/1.0 may have none
+    return found | ({b"another"} if b" HTTP/1." in connection.trailing_data[0] else set())

@@ -13,6 +13,7 @@
 | pod | the resolver, from a pod, and the next request of the same client | h11 |
 | pod_h2 | the resolver, from a pod with two streams | the same bytes in other pieces |
 | tcp | the resolver, from both ends of a TCP connection | the bytes themselves |
+| shared | the resolver's shared port | h11 and hpack, on whom the requests that a pod was sent are for |
 | list | kubeloop's lists, by type | json |
 | first_message | what a TCP connection begins with | the beginnings of the same bytes |
 | kubeconfig | kubeloop's kubeconfig | nothing: a ConfigError that names the file, or a configuration |
@@ -341,6 +342,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "pod": lambda case: pods.answered(case[0], pieces_of(case)),
     "pod_h2": lambda case: pods.answered_h2(pieces_of(case)),
     "tcp": lambda case: asyncio.run(pods.tunnelled(case[0], pieces_of(case))),
+    "shared": lambda case: pods.shared(pieces_of(case)),
     "list": lambda case: pods.listed(case[1:]),
     "kubeconfig": kubeconfig,
 }

@@ -94,12 +94,10 @@ class AuthorityFilter:
     def _begin(self, found: H2Frame) -> None:
         self._left = HEADER_SIZE + found.length
         self._drops = found.stream in self._refused
-        if not self._drops:
-            return
-        if found.kind == DATA and found.length:
+        if self._drops and found.kind == DATA and found.length:
             # The pod never sees it, so it cannot extend the client's window.
             self._replies.append(window_update(found.length))
-        else:
+        elif self._drops:
             self._flood.count()
 
     def _block_part(self, found: H2Frame, payload: bytes) -> bytes:
@@ -112,14 +110,15 @@ class AuthorityFilter:
         if decoded is None:
             return b""
         block, fields = decoded
+        request = H2Request.of(block.stream, fields)
         if block.stream > self._last:
             self._last = block.stream
-            request = H2Request.of(block.stream, fields)
             if not self._accepts(request):
                 self._refuse(request)
-        if block.stream in self._refused:
-            return b""
-        return self._recoder.write(block, fields)
+        elif any(name.startswith(b":") for name in request.fields):
+            # Trailers are plain fields: a pod that does not mind the order would take this for a request.
+            raise H2Error("a stream begins below another, or twice")
+        return b"" if block.stream in self._refused else self._recoder.write(block, fields)
 
     def _refuse(self, request: H2Request) -> None:
         self._flood.count()
