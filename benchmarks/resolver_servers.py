@@ -111,7 +111,7 @@ def haproxy(core: int, backend_port: int) -> Iterator[Server]:
             f"frontend f\n  bind 127.0.0.1:{port}\n  default_backend b\n"
             f"backend b\n  server s 127.0.0.1:{backend_port}\n"
         )
-        with _running(["haproxy", "-db", "-q", "-f", str(path)], core, port) as running:
+        with launched(["haproxy", "-db", "-q", "-f", str(path)], core, port) as running:
             yield running
 
 
@@ -122,7 +122,7 @@ def go_proxy(core: int, backend_port: int) -> Iterator[Server]:
     assert binary is not None
     port = free_port()
     command = [str(binary), f"127.0.0.1:{port}", f"127.0.0.1:{backend_port}"]
-    with _running(command, core, port) as running:
+    with launched(command, core, port) as running:
         yield running
 
 
@@ -207,7 +207,7 @@ def _nginx(folder: str, core: int, port: int, server: str, upstream: str = "") -
         f" http {{ access_log off; sendfile on; keepalive_requests 1000000000;"
         f" keepalive_timeout 600s; {paths} {upstream} server {{ {server} }} }}"
     )
-    with _running(["nginx", "-c", str(path)], core, port) as running:
+    with launched(["nginx", "-c", str(path)], core, port) as running:
         # The master only watches; its one child works.
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         while not (found := children.read_text().split()):
@@ -217,7 +217,8 @@ def _nginx(folder: str, core: int, port: int, server: str, upstream: str = "") -
 
 
 @contextlib.contextmanager
-def _running(command: list[str], core: int, port: int) -> Iterator[Server]:
+def launched(command: list[str], core: int, port: int) -> Iterator[Server]:
+    """Run a server that listens on a port."""
     process = subprocess.Popen(
         ["taskset", "-c", str(core), *command],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

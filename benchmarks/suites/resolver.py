@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import (
     resolver_attacks,
+    resolver_gates,
     resolver_held,
     resolver_hotpath,
     resolver_isolation,
@@ -27,5 +28,6 @@ def run(settings: Settings) -> list[Figure]:
         resolver_isolation,
         resolver_ports,
         resolver_attacks,
+        resolver_gates,
     )
     return [figure for part in parts for figure in part.run(settings)]
