@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
 from tests.resolver.support import HttpPod, free_port, get, held, worker
+from tests.tracing.receiver import plain, receiver
 
-from elasti.api.wire import WakeOutcome, probe_request, read_probe_answer
+from elasti.api.wire import IncomingReply, WakeOutcome, probe_request, read_probe_answer
 from elasti.resolver import app
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.limits import Limits
@@ -329,3 +330,66 @@ async def test_server_that_suddenly_lists_nothing_closes_no_port(monkeypatch):
             writer.write(probe_request("shop", "web"))
             assert read_probe_answer(await reader.read()) is not None
             writer.close()
+
+
+async def test_held_requests_are_traced_under_the_name_that_the_operator_gives():
+    cluster, pod_process = FakeCluster(), HttpPod()
+    number = free_port()
+    cluster.elasti_service("web", ("http", number))
+    cluster.private_service("web")
+    cluster.publish("web", {"http": number})
+    known, asked = "ab" * 16, []
+
+    def on_wake(request):
+        asked.append(request.wake_id)
+        return IncomingReply(WakeOutcome.SCALING, wake_id=known)
+
+    async def client(*fields: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", number)
+        head = "\r\n".join(["GET / HTTP/1.1", "Host: web", "Connection: close", *fields])
+        writer.write(f"{head}\r\n\r\n".encode())
+        try:
+            return await reader.read()
+        finally:
+            writer.transport.abort()
+
+    parent = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+    async with receiver() as collector, fake_operator(on_wake) as url:
+        async with worker(cluster, url, otlp_endpoint=collector.url) as resolver:
+            asking = [
+                asyncio.create_task(client(f"traceparent: 00-{parent}-01")),
+                asyncio.create_task(client(f"traceparent: 00-{parent}-00")),
+                asyncio.create_task(client()),
+            ]
+            await eventually(lambda: held(resolver) == 3, every=0.01)
+            await eventually(lambda: bool(asked), every=0.01)
+            gone = asyncio.create_task(client(f"traceparent: 00-{parent}-01"))
+            await eventually(lambda: held(resolver) == 4, every=0.01)
+            gone.cancel()
+            await asyncio.gather(gone, return_exceptions=True)
+            await eventually(lambda: held(resolver) == 3, every=0.01)
+            cluster.pods["web-1"] = pod(
+                "web-1",
+                {"readinessProbe": {"httpGet": {"path": "/ready", "port": pod_process.port}}},
+            )
+            cluster.endpoints(
+                "web", endpoint("127.0.0.1", pod="web-1"), ports={"http": pod_process.port}
+            )
+            async with pod_process.answering():
+                answers = await asyncio.gather(*asking)
+                await client()  # nothing holds it
+                text = (await resolver.view.metrics()).decode()
+        spans = collector.spans
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert 'elasti_spans_total{outcome="dropped"} 0' in text
+    assert [len(wake_id) for wake_id in asked] == [32]
+    served = [one for one in spans if plain(one["attributes"])["elasti.outcome"] == "served"]
+    assert len(served) == 2
+    assert {link["traceId"] for one in spans for link in one["links"]} == {known}
+    assert sorted(one["parentSpanId"] for one in served) == ["", parent[-16:]]
+    assert [plain(one["attributes"])["elasti.outcome"] for one in spans if one not in served] == [
+        "client_gone"
+    ]
+    for one in served:
+        took = (int(one["endTimeUnixNano"]) - int(one["startTimeUnixNano"])) / 1e9
+        assert 0 < took < 30

@@ -110,6 +110,8 @@ class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     leads: bool = True
     parts: tuple[WakePart, ...] = ()
     """What wakes with it, each after what it needs, and itself last; empty if it depends on nothing."""
+    wake_id: str = msgspec.field(name="wakeId", default="")
+    """What the operator calls the wake-up: the id of its first request."""
 
 
 class LastStart(msgspec.Struct, frozen=True, gc=False):

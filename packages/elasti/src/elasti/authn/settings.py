@@ -17,8 +17,16 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import Any, Self
+from urllib.parse import unquote
 
-from elasti.api.parsing import SettingsError, Variables, parse_bool, parse_list
+from elasti.api.parsing import (
+    SettingsError,
+    Variables,
+    is_http_url,
+    parse_bool,
+    parse_count,
+    parse_list,
+)
 
 
 class AuthenticationMode(enum.Enum):
@@ -44,6 +52,14 @@ class AuthnSettings:
     """Where ca.crt, tls.crt and tls.key are mounted; empty: the programs call each other in the clear."""
     tls_required: bool = False
     """Neither send nor accept a token in the clear."""
+    otlp_endpoint: str = dataclasses.field(default="", repr=False)
+    otlp_traces_endpoint: str = dataclasses.field(default="", repr=False)
+    otlp_headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    otlp_timeout: int = 10_000
+    """In milliseconds."""
+    otel_service: str = ""
+    otel_resource: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    otel_disabled: bool = False
 
     @classmethod
     def with_overrides(cls, values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
@@ -55,6 +71,12 @@ class AuthnSettings:
         settings = cls(**{**values, **given})
         settings.check()
         return settings
+
+    @property
+    def traces_url(self) -> str:
+        """Where spans go; empty: nowhere."""
+        base = f"{self.otlp_endpoint.rstrip('/')}/v1/traces" if self.otlp_endpoint else ""
+        return "" if self.otel_disabled else self.otlp_traces_endpoint or base
 
     @property
     def authentication_mode(self) -> AuthenticationMode:
@@ -84,6 +106,20 @@ def parse_authentication_mode(text: str) -> AuthenticationMode:
     raise ValueError(f"{text!r} is not a way to check callers; write one of {ways}")
 
 
+def _parse_url(text: str) -> str:
+    # Without the value, which may be a secret.
+    if not is_http_url(text):
+        raise ValueError("it is not a URL; write one such as http://collector.observability:4318")
+    return text
+
+
+def _parse_pairs(text: str) -> dict[str, str]:
+    parts = [part.partition("=") for part in parse_list(text)]
+    if not all(sign and name.strip() for name, sign, _ in parts):
+        raise ValueError("it is not a list such as name=value,name=value")
+    return {name.strip(): unquote(value.strip()) for name, _, value in parts}
+
+
 AUTHN_VARIABLES: Variables = {
     "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
     "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
@@ -92,4 +128,11 @@ AUTHN_VARIABLES: Variables = {
     "ELASTI_TOKEN_KEYS_FILE": ("token_keys_file", str),
     "ELASTI_TLS_DIRECTORY": ("tls_directory", str),
     "ELASTI_TLS_REQUIRED": ("tls_required", parse_bool),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": ("otlp_endpoint", _parse_url),
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": ("otlp_traces_endpoint", _parse_url),
+    "OTEL_EXPORTER_OTLP_HEADERS": ("otlp_headers", _parse_pairs),
+    "OTEL_EXPORTER_OTLP_TIMEOUT": ("otlp_timeout", parse_count),
+    "OTEL_SERVICE_NAME": ("otel_service", str),
+    "OTEL_RESOURCE_ATTRIBUTES": ("otel_resource", _parse_pairs),
+    "OTEL_SDK_DISABLED": ("otel_disabled", parse_bool),
 }

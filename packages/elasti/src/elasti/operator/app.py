@@ -82,6 +82,12 @@ class OperatorApp:
         manager = self.caches.manager
         self.metrics.observe_watches(manager.counts, manager.restarts)
         self.metrics.observe_clock(self._clock.now)
+        self._tracer = None
+        if settings.traces_url:
+            from elasti.tracing import Tracer  # noqa: PLC0415 -- not if spans go nowhere
+
+            self._tracer = Tracer(settings, OPERATOR)
+            self.metrics.tracing = self._tracer.families
         handles = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
         self._directory_gates = [handle.gate for _, handle in handles]
         self.caches.elastiservices.add_handler(self._forget, name="metrics")
@@ -97,6 +103,7 @@ class OperatorApp:
             reporter=reporter,
             clock=self._clock,
             known=lambda target: known_target(client, manager, scales, target),
+            tracer=self._tracer,
         )
         self.wake_requests = WakeRequests(
             waker=waker,
@@ -144,6 +151,8 @@ class OperatorApp:
     def _fill_manager(self, recorder: EventRecorder, warmer: KindWarmer) -> None:
         add = self.manager.add
         add(recorder, group=Group.RECORDERS, name="events")
+        if self._tracer is not None:
+            add(self._tracer.run, group=Group.RECORDERS, name="tracing")
         add(self.server, group=Group.SERVERS, name="server")
         if self.authenticator is not None:
             add(self.authenticator, group=Group.OTHERS, name="authn")

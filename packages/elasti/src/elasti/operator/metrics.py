@@ -116,6 +116,7 @@ class OperatorMetrics:
             "direction",
         )
         self._calls_in_clear: Callable[[], Mapping[str, int]] = dict
+        self.tracing: Callable[[], Iterable[object]] = tuple
         self._watches: Callable[[], Mapping[str, int]] = dict
         self._restarts: Callable[[], Mapping[str, int]] = dict
         self._modes: dict[Request, str] = {}
@@ -241,7 +242,7 @@ class OperatorMetrics:
         self._count_released()
         for metric in self.own():
             yield from metric.pieces()
-        yield from map(str, self.library.families())
+        yield from map(str, (*self.library.families(), *self.tracing()))
 
     def own(self) -> Iterator[OwnedSeries]:
         """Iterate over the metrics that are not the library's."""

@@ -14,6 +14,7 @@ import resource
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
+from elasti.api.names import RESOLVER
 from elasti.api.parsing import SettingsError
 from elasti.api.types import IgnoreSpec, PageSpec, WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
@@ -86,11 +87,17 @@ class Worker:
         )
         claims = PortClaims(settle=settings.engage_settle)
         self._pages = PageSource(client)
+        self._tracer = None
+        if settings.traces_url:
+            from elasti.tracing import Tracer  # noqa: PLC0415 -- not if spans go nowhere
+
+            self._tracer = Tracer(settings, RESOLVER)
         self._deps = ServiceDeps(
             pages=self._pages,
             checks=NetworkChecks(),
             pods=KubePods(client),
             operator=self.operator,
+            tracer=self._tracer,
             # Looked up at each call: the registry is made below.
             find=lambda key: self.registry.get(key),  # noqa: PLW0108
             durable=WakeAnnotation(client, object_name=lambda key: self.registry.object_name(key)),  # noqa: PLW0108
@@ -129,6 +136,7 @@ class Worker:
             operator=self.operator,
             unready=lambda: self._why_unready,
             library=library,
+            tracing=self._tracer.families if self._tracer is not None else tuple,
         )
 
     @property
@@ -144,6 +152,9 @@ class Worker:
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.operator)
+            if self._tracer is not None:
+                tracing = asyncio.create_task(self._tracer.run(), name="tracing")
+                stack.push_async_callback(finish, [tracing])
             self.path.start()
             stack.push_async_callback(self._close)
             listening = asyncio.create_task(self._listen(), name="listeners")

@@ -66,6 +66,7 @@ class WorkerView:
     operator: OperatorClient
     unready: Callable[[], str]
     library: LibraryMetrics
+    tracing: Callable[[], Iterable[MetricFamily]] = tuple
 
     async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
         """Return the activity of a Service."""
@@ -93,7 +94,7 @@ class WorkerView:
 
     async def metrics(self) -> bytes:
         """Return the metrics."""
-        return exposition((*self.own(), *self.library.families()))
+        return exposition((*self.own(), *self.library.families(), *self.tracing()))
 
     def own(self) -> Iterable[MetricFamily]:
         """Return the metrics that are not the library's."""

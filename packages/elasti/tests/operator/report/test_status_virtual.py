@@ -17,6 +17,7 @@ from elasti.api.names import FIELD_MANAGER, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService
 from elasti.api.wire import ActivityReport, LastStart
 from elasti.operator.report.events import EventReporter
+from elasti.tracing import Tracer
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.times import format_time, unix_seconds
 from tests.waiting import eventually
@@ -134,6 +135,40 @@ async def test_a_quick_wake_up_asks_and_writes_nothing_more_for_it(env: Environm
         await env.becomes("Serve")
         assert status_writes(operator) - before == 1
         assert env.resolvers.asked - asked <= 2, "how long the first client waited, and held once"
+
+
+async def test_a_wake_up_has_one_span_whose_trace_is_in_event_and_status(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        tracer = operator.waker.waker.tracer = Tracer(env.settings, "test")
+        for cause in ("Request", "Trigger"):
+            await env.becomes("Proxy")
+            if cause == "Request":
+                await operator.waker.wake(NAMESPACE, "web", CLIENT, "ab" * 16)
+            else:
+                FakeTrigger.value = 9.0
+            await env.becomes("Serve")
+            FakeTrigger.value = 0.0
+            (span,), tracer._spans = tracer._spans, []
+            wake = env.status["lastWake"]
+            assert wake["wakeId"] == span["traceId"]
+            assert f"wake_id {span['traceId']}" in env.messages()
+            about = {one["key"]: one["value"]["stringValue"] for one in span["attributes"]}
+            assert about["elasti.cause"] == wake["cause"] == cause
+            assert about["elasti.service"] == f"{NAMESPACE}/web"
+            took = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
+            assert took / 1e9 == pytest.approx(wake["seconds"], abs=0.01)
+            assert span["status"] == {"code": 0}
+
+
+async def test_a_reply_names_the_wake_up_by_its_first_request(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        wakes = [operator.waker.wake(NAMESPACE, "web", CLIENT, one * 16) for one in ("ab", "cd")]
+        first, second = await asyncio.gather(*wakes)
+        later = await operator.waker.wake(NAMESPACE, "web", CLIENT, "ef" * 16)
+        assert {first.wake_id, second.wake_id, later.wake_id} == {"ab" * 16}
 
 
 async def test_a_trigger_is_the_cause(env: Environment):

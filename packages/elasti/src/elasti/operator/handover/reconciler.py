@@ -330,7 +330,7 @@ class ElastiServiceReconciler:
                 if not facts.at_zero:
                     manager, at = await self.conflicts.scaled_by_another(facts, state)
                 origin = wake_origin(facts, state, manager)
-                self.waker.left_sleep(state, at, origin)
+                origin = self.waker.left_sleep(state, at, origin)
                 scaled = origin.cause in (None, WakeCause.SCALED)
                 if scaled:
                     audit(AuditAction.WAKE, facts.es, cause=WakeCause.SCALED, actor=origin.client)

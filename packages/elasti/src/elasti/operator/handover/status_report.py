@@ -77,7 +77,7 @@ class StatusReport:
             if (suspended := _is_suspended(new)) != _is_suspended(facts.es.status):
                 self.reporter.suspended(facts.es, suspended=suspended)
         if not due:
-            self.waker.reported(state, new)
+            self.waker.reported(facts.es, state, new)
             if self.notifier is not None:
                 self.notifier.look(facts.es, new, state)
         self.metrics.sleeps_at(facts.request, sleeps_at if new.sleeps_at else None)

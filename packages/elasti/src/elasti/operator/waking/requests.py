@@ -125,7 +125,9 @@ class WakeRequests:
                 reply = IncomingReply(WakeOutcome.WAITS, message, leads=self.waker.leads)
             else:
                 reply = await self._scale(details, origin)
-            return msgspec.structs.replace(reply, parts=self._parts(details))
+            return msgspec.structs.replace(
+                reply, parts=self._parts(details), wake_id=origin.wake_id
+            )
         finally:
             self.waker.deferred.add(lambda: self.waker.reconcile(details.request))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import secrets
 from typing import TYPE_CHECKING, Self
 
 from elasti.api.conditions import Reason, WakeCause
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from elasti.operator.model.targets import ScaleTarget, ScaleView, UpdateObjInfo
     from elasti.operator.report.events import EventReporter
     from elasti.operator.scale_handler import ScaleHandler
+    from elasti.tracing import Tracer
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -132,6 +134,7 @@ class Waker:
     reporter: EventReporter
     clock: Clock
     known: Callable[[ScaleTarget], Awaitable[UpdateObjInfo | None]]
+    tracer: Tracer | None = None
 
     def __post_init__(self) -> None:
         self.deferred = DeferredWork()
@@ -246,19 +249,31 @@ class Waker:
 
     # Counting what others began
 
-    def left_sleep(self, state: ServiceState, at: float, origin: WakeOrigin) -> None:
-        """A target leaves its sleep; a request is counted by the replica that scales it up."""
+    def left_sleep(self, state: ServiceState, at: float, origin: WakeOrigin) -> WakeOrigin:
+        """A target leaves its sleep; a request is counted by the replica that scales it up.
+
+        Returns the origin, which has an id if it is traced.
+        """
+        if self.tracer is not None and not origin.wake_id:
+            wake_id = secrets.token_hex(16)
+            origin = origin._replace(wake_id=wake_id, why=f"{origin.why} (wake_id {wake_id})")
         state.requests.note_woken(at, origin)
         if origin.cause not in (None, WakeCause.REQUEST):
             self.metrics.woken(origin.cause)
+        return origin
 
-    def reported(self, state: ServiceState, status: ElastiServiceStatus) -> None:
+    def reported(self, es: ElastiService, state: ServiceState, status: ElastiServiceStatus) -> None:
         """Status was written: a wake-up ends when pods take over, or the target is back at zero."""
         if state.requests.woken_at is None or state.waking:
             return
         found = status.last_wake
         if state.requests.cause is None and found is not None and found.cause == WakeCause.SCALED:
             self.metrics.woken(found.cause)
+        if self.tracer is not None and found is not None:
+            since, service = state.requests.woken_at, f"{es.metadata.namespace}/{es.spec.service}"
+            times, failed = (since, since + (found.seconds or 0.0)), state.current is State.PROXY
+            about = {"name": es.metadata.name, "cause": found.cause, "client": found.client}
+            self.tracer.wake(service, found.wake_id, times, failed=failed, **about)
         state.requests.note_released()
 
     # The note

@@ -7,6 +7,7 @@ the request's head to the response's head, so that a long stream does not look s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TypeVar
 
 from kubeloop.metrics.text import Histogram
@@ -40,7 +41,7 @@ class TrafficStatistics:
 
     __slots__ = (
         "active", "answers", "broken", "connections", "held", "holds", "outcomes", "received",
-        "refused", "requests", "sent", "tunnels", "undecided",
+        "refused", "requests", "sent", "trace", "tunnels", "undecided",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -63,6 +64,8 @@ class TrafficStatistics:
         self.holds: LatencyHistograms[str] = LatencyHistograms(HOLD_BOUNDS)
         # What became of them: `SERVED`, `CLIENT_GONE`, or the outcome of a `Refusal`.
         self.outcomes: Counter[str] = Counter()
+        # Makes a span of a hold: its `traceparent`, its begin on the loop's clock, its seconds, its outcome.
+        self.trace: Callable[[bytes, float, float, str], None] | None = None
 
     @property
     def in_use(self) -> int:
@@ -78,8 +81,12 @@ class TrafficStatistics:
         histogram = self.answers.get(status // 100)
         return 0 if histogram is None else histogram.count
 
-    def hold_ended(self, how: int | str, seconds: float, outcome: str) -> None:
+    def hold_ended(
+        self, how: int | str, seconds: float, outcome: str, *, since: float, parent: bytes = b""
+    ) -> None:
         """Count a held request or connection: the status of its response, or one of the words above."""
+        if self.trace is not None:
+            self.trace(parent, since, seconds, outcome)
         self.holds[how if isinstance(how, str) else f"{how // 100}xx"].add(seconds)
         self.outcomes[outcome] += 1
 

@@ -230,8 +230,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
             return
         self._transport = None
         self.handler.statistics.undecided -= 1
-        if self.held_since is not None:
-            self.handler.statistics.hold_ended(SERVED_TCP, self.held_for, SERVED)
+        self._hold_ended(SERVED_TCP, SERVED)
         self.handler.sweeper.discard(self)
         if self._buffer:
             connection.write(self._buffer)
@@ -252,8 +251,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Reset the connection: an unknown protocol has no error response."""
-        if self.held_since is not None:
-            self.handler.statistics.hold_ended(REFUSED_TCP, self.held_for, refusal.outcome)
+        self._hold_ended(REFUSED_TCP, refusal.outcome)
         if self._transport is not None:
             reset(self._transport)
 

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from elasti.resolver.readiness.checks import PodChecks
     from elasti.resolver.services.ignored import AgentLists
     from elasti.resolver.services.page_source import PageSource
+    from elasti.tracing import Tracer
 
     _Place: TypeAlias = tuple[str, PodName]
 
@@ -90,6 +91,8 @@ class ServiceDeps:
     leaving: bool = False
     #: Finds another Service.
     find: Callable[[ServiceKey], WakeableService | None] = lambda _key: None
+    #: None: spans go nowhere.
+    tracer: Tracer | None = None
     #: None: only the built-in waiting page is shown.
     pages: PageSource | None = None
     #: Durations of cold starts by stage, of all Services.
@@ -140,6 +143,8 @@ class WakeableService:
             client=self._first_client,
             asked=deps.cold_starts["ask"].add,
         )
+        if deps.tracer is not None:
+            self.waker.id_bytes, self.statistics.trace = 16, self._trace  # the id of a trace
 
     def __repr__(self) -> str:
         return f"<WakeableService {self.key} {self.held} held, {len(self._ports)} ports>"
@@ -174,6 +179,11 @@ class WakeableService:
     def port_names(self) -> tuple[str, ...]:
         """The names of the ports in use."""
         return tuple(self._ports)
+
+    def _trace(self, parent: bytes, since: float, seconds: float, outcome: str) -> None:
+        assert self._deps.tracer is not None
+        times = (since, since + seconds)
+        self._deps.tracer.held(str(self.key), self.waker.known_id, parent, times, outcome=outcome)
 
     def _first_client(self) -> str:
         found = (port.hold.first for port in self._ports.values())

@@ -110,7 +110,7 @@ class WakeLoop:
     """Wakes one Service.
 
     `waiting` returns how many connections wait while no pod serves, and `client` names the first of them.
-    `asked` is called with the seconds until an operator answered.
+    `asked` is called with the seconds until an operator answered. A wake-up's id has `id_bytes`.
     """
 
     key: ServiceKey
@@ -120,6 +120,7 @@ class WakeLoop:
     waiting: Callable[[], int]
     client: Callable[[], str] = str
     asked: Callable[[float], None] | None = None
+    id_bytes: int = 4
 
     def __post_init__(self) -> None:
         # When an operator first answered for the connections that wait now.
@@ -135,6 +136,8 @@ class WakeLoop:
         self._durable_at: float | None = None
         self._is_new = True
         self._wake_id = ""
+        # What the operator calls it: another resolver may have asked first.
+        self.known_id = ""
 
     def __repr__(self) -> str:
         return f"<WakeLoop {self.key}{' running' if self._task is not None else ''}>"
@@ -194,7 +197,8 @@ class WakeLoop:
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     def _begin(self, count: int) -> None:
-        self._is_new, self._wake_id = False, secrets.token_hex(4)
+        self._is_new, self._wake_id = False, secrets.token_hex(self.id_bytes)
+        self.known_id = self._wake_id
         self.answered_at = self.unavailable_since = None
         # The task is this Service's own, and so are its context variables.
         bind(service=str(self.key), wake_id=self._wake_id)
@@ -216,6 +220,7 @@ class WakeLoop:
             self._note_unavailable()
         else:
             self.unavailable_since, self.parts = None, reply.parts
+            self.known_id = reply.wake_id or self._wake_id
         if outcome in (WakeOutcome.UNAVAILABLE, WakeOutcome.WAITS):
             await self._make_durable()
         return True

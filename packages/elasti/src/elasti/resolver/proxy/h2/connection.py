@@ -198,7 +198,9 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._close()
         else:
             self._is_grpc = request.is_grpc
-            self._streams.opens(request.stream, is_grpc=request.is_grpc)
+            traced = self.handler.statistics.trace is not None
+            parent = request.field(b"traceparent") if traced else None
+            self._streams.opens(request.stream, is_grpc=request.is_grpc, parent=parent or b"")
 
     def _answered_here(self, request: H2Request) -> bool:
         local = self.handler.upstream.answer_locally(request)

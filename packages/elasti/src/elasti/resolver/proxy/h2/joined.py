@@ -210,9 +210,10 @@ def _reencoded(recoder: HeaderBlockRecoder, found: H2Frame, data: bytes) -> H2Fr
 class H2Stream:
     """An open request. `held_for` is how long it was held, or None."""
 
-    __slots__ = ("answered", "began", "held_for", "is_grpc")
+    __slots__ = ("answered", "began", "held_for", "is_grpc", "parent")
 
-    def __init__(self, began: float, *, is_grpc: bool) -> None:
+    def __init__(self, began: float, parent: bytes = b"", *, is_grpc: bool) -> None:
+        self.parent = parent
         self.is_grpc = is_grpc
         self.answered = False
         self.began = began
@@ -239,15 +240,15 @@ class H2Streams:
         """Return an open stream."""
         return self._open.get(number)
 
-    def opens(self, number: int, *, is_grpc: bool) -> None:
-        """Open a stream for a request."""
+    def opens(self, number: int, *, is_grpc: bool, parent: bytes = b"") -> None:
+        """Open a stream for a request; `parent` is its `traceparent`, if it is traced."""
         self.last = number
         handler = self._handler
         now = handler.now()
         handler.upstream.arrived(now)
         handler.statistics.requests += 1
         handler.statistics.active += 1
-        self._open[number] = H2Stream(now, is_grpc=is_grpc)
+        self._open[number] = H2Stream(now, parent, is_grpc=is_grpc)
 
     def released(self) -> None:
         """Stop the hold time of all streams."""
@@ -261,7 +262,9 @@ class H2Streams:
         statistics = self._handler.statistics
         statistics.answers[status // 100].add(self._handler.now() - stream.began)
         if stream.held_for is not None:
-            statistics.hold_ended(status, stream.held_for, outcome)
+            statistics.hold_ended(
+                status, stream.held_for, outcome, since=stream.began, parent=stream.parent
+            )
 
     def closes(self, number: int) -> None:
         """Close a stream. Safe to repeat."""

@@ -366,8 +366,10 @@ class Http1Exchange(UpstreamSearch):
     def _count(self, status: int, outcome: str = SERVED) -> None:
         handler = self.handler
         handler.statistics.answers[status // 100].add(handler.now() - self._began)
-        if self.held_since is not None:
-            handler.statistics.hold_ended(status, self.held_for, outcome)
+        self._hold_ended(status, outcome)
+
+    def _trace_parent(self) -> bytes:
+        return (self._head and self._head.field(b"traceparent")) or b""
 
     def _held_fields(self) -> bytes:
         held = self.held_for * 1000

@@ -90,7 +90,7 @@ class UpstreamSearch(abc.ABC):
     def stop_search(self) -> None:
         """Leave the upstream's queue and the pool's."""
         if self.leave_queue():
-            self.handler.statistics.hold_ended(LEFT, self.held_for, CLIENT_GONE)
+            self._hold_ended(LEFT, CLIENT_GONE)
         if self._opening is not None:
             address, self._opening = self._opening, None
             self.handler.pool.cancel(address, self, fresh=self.fresh)
@@ -200,6 +200,16 @@ class UpstreamSearch(abc.ABC):
         self._measure()
         del self.handler.held[self]
         self.handler.statistics.held -= 1
+
+    def _trace_parent(self) -> bytes:
+        """Return the client's `traceparent`."""
+        return b""
+
+    def _hold_ended(self, how: int | str, outcome: str) -> None:
+        """Count it if it was held."""
+        if (since := self.held_since) is not None:
+            parent, counted = self._trace_parent(), self.handler.statistics
+            counted.hold_ended(how, self.held_for, outcome, since=since, parent=parent)
 
     def _measure(self) -> None:
         if self.held_since is not None:
