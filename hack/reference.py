@@ -41,7 +41,7 @@ from elasti.cli.install.operator_policy import NAME as OPERATOR_WRITES
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.idleness.decide import PRECEDENCE
 from elasti.operator.metrics import OperatorMetrics
-from elasti.operator.rbac import DOZE_RULES, ENROLMENT_RULES, TLS_RULES
+from elasti.operator.rbac import DOZE_RULES, ENROLMENT_RULES, PATH_RULES, TLS_RULES
 from elasti.operator.report import events
 from elasti.resolver.metrics import WorkerView
 from kubeloop.metrics.library import LibraryMetrics
@@ -118,7 +118,14 @@ def _type(field: dict[str, Any], inner: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in inner["enum"] if value != "")
     limits = {"minimum": "from", "maximum": "to"}
     bounds = [f"{word} {inner[key]}" for key, word in limits.items() if key in inner]
-    return " ".join((f"list of {inner['type']}s" if inner is not field else field["type"], *bounds))
+    return " ".join(
+        (
+            f"list of {inner['type']}s"
+            if inner is not field
+            else field.get("type", "integer or string"),
+            *bounds,
+        )
+    )
 
 
 def _default(value: Any) -> str:
@@ -150,6 +157,8 @@ CONDITIONS = {
     conditions.RESOLVER_AVAILABLE: "whether a resolver is ready to hold its traffic",
     conditions.TRIGGERS_HEALTHY: "whether every trigger can be read",
     conditions.SCALE_CONTESTED: "whether another writer keeps scaling the target up",
+    conditions.TRAFFIC_PATH: "whether traffic from a mesh or a cloud's load balancer gets to the resolver, as far as is"
+    " known; never keeps the target awake",
     conditions.MAY_SLEEP: "False with the reason that keeps the target awake",
     conditions.DOZE_STUCK: "whether a dozing target cannot get its requests back",
 }
@@ -360,8 +369,10 @@ def _metrics(title: str, families: Iterable[MetricFamily | OwnedSeries]) -> str:
 
 def chart_access() -> str:
     """Return the rules and policies of `elasti manifests`, for the chart's templates to read."""
-    whole = _by_name(Choices(dashboard_hosts=("example.com",)))
-    confined = _by_name(Choices(namespaced=True, watch_namespaces=("watched",), tls="off"))
+    whole = _by_name(Choices(dashboard_hosts=("example.com",), traffic_path=False))
+    confined = _by_name(
+        Choices(namespaced=True, watch_namespaces=("watched",), tls="off", traffic_path=False)
+    )
     shared = _by_name(Choices(shared_port=True))
     enrolling = _by_name(Choices(enrolment=True))
     roles = {name: obj["rules"] for (kind, name), obj in confined.items() if kind == "Role"}
@@ -384,6 +395,7 @@ def chart_access() -> str:
         "kubeletTokenRules": [rule for rule in with_token if rule not in roles[LEADER]],
         "tlsRules": tls_rules,
         "dozeRules": [rule.to_json() for rule in DOZE_RULES],
+        "pathRules": [rule.to_json() for rule in PATH_RULES],
         "enrolmentRules": [rule.to_json() for rule in ENROLMENT_RULES],
         "enrolmentPolicy": enrolling["ValidatingAdmissionPolicy", MAY_ENROL]["spec"],
         "enrolmentPolicyBinding": enrolling["ValidatingAdmissionPolicyBinding", MAY_ENROL]["spec"],

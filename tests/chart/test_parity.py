@@ -79,6 +79,8 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
     "tls_secret": (["--tls-secret=of-cert-manager"], {"tls": {"secretName": "of-cert-manager"}}),
     "doze": (["--doze"], {"doze": {"enabled": True}}),
     "enrolment": (["--enrolment"], {"enrolment": {"enabled": True}}),
+    "target_ref": (["--target-ref=None"], {"resolver": {"endpoints": {"targetRef": "None"}}}),
+    "traffic_path": (["--no-traffic-path"], {"trafficPath": {"enabled": False}}),
     "waiting_page": (["--waiting-page"], {"waitingPage": {"enabled": True}}),
     "client_connections": (
         ["--max-connections-per-client=500"],

@@ -262,6 +262,7 @@ policyTypes: [Ingress]
     {{- $_ := set $settings "ELASTI_ENROLMENT" "true" -}}
     {{- if ne $root.Values.enrolment.observeFor "24h" }}{{ $_ := set $settings "ELASTI_ENROLMENT_OBSERVE_FOR" $root.Values.enrolment.observeFor }}{{ end -}}
   {{- end -}}
+  {{- with $root.Values.resolver.endpoints.targetRef }}{{ if ne . "Auto" }}{{ $_ := set $settings "ELASTI_TARGET_REF" . }}{{ end }}{{ end -}}
   {{- with include "elasti.defaultTriggers" $root }}{{ $_ := set $settings "ELASTI_DEFAULT_TRIGGERS" . }}{{ end -}}
 {{- end -}}
 {{- if eq .program "resolver" -}}

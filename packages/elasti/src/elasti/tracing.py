@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-import structlog
 
+from elasti.logger import get_logger
 from kubeloop.http.client import HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.metrics.text import MetricFamily
@@ -37,7 +37,7 @@ _LAST_CHANCE = 3.0
 _ID = re.compile(r"[0-9a-f]{32}")
 _PARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Tracer:

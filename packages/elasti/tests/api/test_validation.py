@@ -103,6 +103,14 @@ def test_a_good_spec_has_no_problems():
             )
             for cpu in ("2Gb", "", "-1", "0", "999u")
         ),
+        *(
+            (
+                {"handover": {"engageSettle": settle}},
+                "spec.handover.engageSettle",
+                f"{settle!r} is not a settle; write Auto, or whole seconds from 1 to 600",
+            )
+            for settle in (-1, 0, 601, 1_000_000_000, "5m", "auto", "")
+        ),
     ],
 )
 def test_each_problem_names_its_field_and_the_remedy(fields, field, words):

@@ -70,6 +70,10 @@ KINDS = {
     "pods": ("v1/pods", "Pod"),
     "scaledobjects": ("keda.sh/v1alpha1/scaledobjects", "ScaledObject"),
     "services": ("v1/services", "Service"),
+    "targetgroupbindings": (
+        "elbv2.k8s.aws/v1beta1/targetgroupbindings",
+        "TargetGroupBinding",
+    ),
 }
 DEFINITION = custom_resource_definition()
 SCALED_OBJECTS: JsonObject = {
@@ -81,6 +85,17 @@ SCALED_OBJECTS: JsonObject = {
         "names": {"kind": "ScaledObject", "plural": "scaledobjects"},
         "scope": "Namespaced",
         "versions": [{"name": "v1alpha1", "subresources": {"status": {}}}],
+    },
+}
+TARGET_GROUP_BINDINGS: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "targetgroupbindings.elbv2.k8s.aws"},
+    "spec": {
+        "group": "elbv2.k8s.aws",
+        "names": {"kind": "TargetGroupBinding", "plural": "targetgroupbindings"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1beta1"}],
     },
 }
 
@@ -196,7 +211,8 @@ class Environment:
 
     def __init__(self, *, clock: VirtualClock | None = None, **settings: Any) -> None:
         self.clock = clock or VirtualClock()
-        self.server = FakeClient(DEFINITION, SCALED_OBJECTS, namespace=NAMESPACE, clock=self.clock)
+        definitions = DEFINITION, SCALED_OBJECTS, TARGET_GROUP_BINDINGS
+        self.server = FakeClient(*definitions, namespace=NAMESPACE, clock=self.clock)
         self.server.on_change.append(self._controllers)
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
         self.resolvers = FakeResolvers(lambda: self.all("elastiservices"))
@@ -574,7 +590,7 @@ def not_granted(
     """The requests that the rights of an installation with these settings do not allow."""
     optional = (settings.doze, rbac.DOZE_RULES), (settings.enrolment, rbac.ENROLMENT_RULES)
     rules = (
-        *(*rbac.NAMESPACED_RULES, *rbac.CLUSTER_RULES, *rbac.OWN_RULES),
+        *(*rbac.NAMESPACED_RULES, *rbac.CLUSTER_RULES, *rbac.OWN_RULES, *rbac.PATH_RULES),
         *(rule for is_on, named in optional if is_on for rule in named),
         *more,
     )

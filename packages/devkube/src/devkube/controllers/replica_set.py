@@ -100,11 +100,7 @@ def _deletion_cost(pod: SlimPod) -> int:
 
 
 def count_status(
-    replica_set: ReplicaSet,
-    active: Sequence[SlimPod],
-    *,
-    failure: str | None,
-    now: dt.datetime,
+    replica_set: ReplicaSet, active: Sequence[SlimPod], *, failure: str | None, now: dt.datetime
 ) -> ReplicaSetStatus:
     """Count; `failure` is why pods could not be made or deleted."""
     spec = replica_set.spec
@@ -219,7 +215,6 @@ def make(shared: SharedInformers) -> ControllerSpec:
     part = ControllerSpec.of(NAME, reconciler, workers=4, guard=reconciler.guard)
     part.controller.watch(shared.replica_sets)
     part.controller.watch(
-        shared.pods,
-        mapping=map_func(lambda pod: owners_of(pod, REPLICA_SET, shared.replica_sets)),
+        shared.pods, mapping=map_func(lambda pod: owners_of(pod, REPLICA_SET, shared.replica_sets))
     )
     return part

@@ -113,10 +113,7 @@ class StatefulSetReconciler:
         if history.renumber is not None:
             revision, number = history.renumber
             meta = revision.metadata
-            document = {
-                "metadata": {"resourceVersion": meta.resource_version},
-                "revision": number,
-            }
+            document = {"metadata": {"resourceVersion": meta.resource_version}, "revision": number}
             await patch_owned(self.guard, stateful_set, self._revisions, meta, document)
         return True
 

@@ -54,11 +54,7 @@ def node_object(name: str) -> JsonObject:
         "kubernetes.io/os": system,
         "kubernetes.io/arch": machine,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
 
 
 def node_status(
@@ -94,11 +90,7 @@ def lease_object(name: str, *, node_uid: str, now: dt.datetime) -> JsonObject:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {
-            "name": name,
-            "namespace": LEASE_NAMESPACE,
-            "ownerReferences": [owner],
-        },
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
         "spec": {
             "holderIdentity": name,
             "leaseDurationSeconds": _LEASE_SECONDS,

@@ -94,11 +94,7 @@ def _files(
 
 
 def _selected(
-    found: Mapping[str, bytes],
-    items: tuple[KeyToPath, ...] | None,
-    mode: int,
-    *,
-    optional: bool,
+    found: Mapping[str, bytes], items: tuple[KeyToPath, ...] | None, mode: int, *, optional: bool
 ) -> dict[str, VolumeFile]:
     if not items:
         return {key: VolumeFile(value, mode) for key, value in found.items()}

@@ -13,6 +13,7 @@ RESOLVER_AVAILABLE = "ResolverAvailable"
 TRIGGERS_HEALTHY = "TriggersHealthy"
 SCALE_CONTESTED = "ScaleContested"
 MAY_SLEEP = "MaySleep"
+TRAFFIC_PATH = "TrafficPath"
 DOZE_STUCK = "DozeStuck"
 TROUBLES = (
     (READY, "False"),
@@ -85,6 +86,12 @@ class Reason(enum.StrEnum):
     # ScaleContested
     UNDONE_REPEATEDLY = "UndoneRepeatedly"
     NOT_CONTESTED = "NotContested"
+    # TrafficPath
+    CLEAR = "Clear"
+    CLOUD_FIREWALL = "CloudFirewall"
+    MESH_PORT = "MeshPort"
+    NO_TARGET_REF = "NoTargetRef"
+    UNREADABLE = "Unreadable"
     # DozeStuck
     NOT_STUCK = "NotStuck"
     DEFERRED = "Deferred"

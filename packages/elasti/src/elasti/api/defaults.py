@@ -11,6 +11,8 @@ POLLING_INTERVAL = 30.0
 """Seconds between two readings of a trigger."""
 ENGAGE_SETTLE = 15.0
 """Seconds that endpoints need to reach the slowest node."""
+CLOUD_ENGAGE_SETTLE = 90.0
+"""Seconds in which a cloud's load balancer registers an endpoint: some health checks, each 15 s after the other."""
 
 OPERATOR_PORT = 8013
 """Where resolvers ask for wake-ups."""

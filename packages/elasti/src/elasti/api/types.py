@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from elasti.api.conditions import TRIGGERS_HEALTHY, Reason, WakeCause
-from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
+from elasti.api.defaults import CLOUD_ENGAGE_SETTLE, COOLDOWN, ENGAGE_SETTLE, MAX_PAGE_BYTES
 from elasti.api.descriptions import about
 from elasti.api.names import PAGE_CONFIG_MAP
 from elasti.api.states import SleepOutcome
@@ -39,6 +39,8 @@ def _named(pattern: str, longest: int, description: str = "") -> Meta:
 MAX_DEPENDENCIES = 32
 MAX_DEPENDENCY_DEPTH = 8
 MAX_WORKERS = 16
+LONGEST_ENGAGE_SETTLE = 600
+ENGAGE_SETTLE_REMEDY = f"write Auto, or whole seconds from 1 to {LONGEST_ENGAGE_SETTLE}"
 NonEmpty = Annotated[str, Meta(min_length=1)]
 ServiceName = Annotated[str, _named(DNS_LABEL, 63)]
 ObjectName = Annotated[str, _named(DNS_SUBDOMAIN, 253)]
@@ -452,6 +454,25 @@ class SleepSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True,
     ] = "None"
 
 
+class HandoverSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """How traffic moves between pods and resolver."""
+
+    engage_settle: Annotated[
+        int | str,
+        about(
+            "For how many seconds resolver and pods are both in rotation before the target sleeps, at most"
+            f" {LONGEST_ENGAGE_SETTLE}. Auto: {CLOUD_ENGAGE_SETTLE:g} if a TargetGroupBinding or a network endpoint group"
+            f" of GKE names the Service. Never shorter than the installation's, {ENGAGE_SETTLE:g} by default."
+        ),
+        validations(
+            (
+                f"type(self) == int ? self >= 1 && self <= {LONGEST_ENGAGE_SETTLE} : self == 'Auto'",
+                ENGAGE_SETTLE_REMEDY,
+            )
+        ),
+    ] = "Auto"
+
+
 class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """The desired behavior."""
 
@@ -507,6 +528,7 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     ] = ()
     wake: WakeSpec = WakeSpec()
     sleep: SleepSpec = SleepSpec()
+    handover: HandoverSpec = HandoverSpec()
     deletion_policy: Annotated[
         Literal["ScaleUp", "Leave"],
         about(

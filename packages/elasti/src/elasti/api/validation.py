@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.parsing import parse_duration
 from elasti.api.triggers.registry import read_metadata, trigger_type
-from elasti.api.types import AUTOSCALER_KINDS
+from elasti.api.types import AUTOSCALER_KINDS, ENGAGE_SETTLE_REMEDY, LONGEST_ENGAGE_SETTLE
 from elasti.safe_regex import ExpressionCompiler
 from kubeloop.objects.quantities import Quantity
 
@@ -65,6 +65,7 @@ def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:
         *_probe_problems(spec.probe_response),
         *_ignore_problems(spec.wake.ignore.rules),
         *_doze_problems(spec.sleep.doze.cpu),
+        *_handover_problems(spec.handover.engage_settle),
     ]
 
 
@@ -160,3 +161,9 @@ def _doze_problems(cpu: str) -> Iterator[SpecProblem]:
             return
     message = f"{cpu!r} is not a CPU request of at least {LEAST_CPU}; write one such as 1m"
     yield SpecProblem("spec.sleep.doze.cpu", message)
+
+
+def _handover_problems(settle: int | str) -> Iterator[SpecProblem]:
+    if settle != "Auto" and not (isinstance(settle, int) and 1 <= settle <= LONGEST_ENGAGE_SETTLE):
+        message = f"{settle!r} is not a settle; {ENGAGE_SETTLE_REMEDY}"
+        yield SpecProblem("spec.handover.engageSettle", message)

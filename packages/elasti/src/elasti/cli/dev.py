@@ -109,7 +109,7 @@ def need_devkube(command: str) -> None:
     if importlib.util.find_spec("devkube") is None:
         raise Failure(
             f"`{command}` needs the dev cluster, which is not installed:"
-            " pip install 'elasti-operator[dev]'",
+            " pip install 'elasti-operator[dev]'"
         )
 
 

@@ -141,9 +141,7 @@ class OperatorApp:
         self.manager = Manager(election=self._election, on_lost="standby")
         self._fill_manager(recorder, warmer)
         if settings.tls_secret:
-            from elasti.operator.certificates import (  # noqa: PLC0415 -- not if others make them
-                PeerCertificates,
-            )
+            from elasti.operator.certificates import PeerCertificates  # noqa: PLC0415 -- not if others make them
 
             certificates = PeerCertificates(client, settings, clock=self._clock)
             self.manager.add(certificates, group=Group.LEADER, name="certificates")

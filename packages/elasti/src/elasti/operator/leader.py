@@ -42,6 +42,7 @@ from elasti.operator.observing.tally import ObservationTally
 from elasti.operator.pacing import BoundedRequeue
 from elasti.operator.report.warnings import DefinitionCheck
 from elasti.operator.watch.event_mapping import EventMapping, PodLabels
+from elasti.operator.watch.neighbours import Neighbours
 from elasti.operator.watch.objects import FollowedObjects
 from elasti.operator.watch.public_slices import PublicSlices
 from elasti.operator.watch.targets import TargetWatcher
@@ -54,7 +55,6 @@ from kubeloop.controller.reconcile import Request, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from elasti.api.types import ElastiService
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
     from elasti.operator.idleness.decide import Evidence
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from elasti.operator.waking.waker import Waker
     from elasti.operator.watch.caches import OperatorCaches
     from elasti.operator.watch.directory import Directory
-    from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.resolvers import Resolvers
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
@@ -111,53 +109,6 @@ class StartupProgress:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReconcileLoop:
-    """Reconciles for the controller's workers."""
-
-    reconciler: ElastiServiceReconciler
-    elastiservices: Scope[ElastiService]
-    states: StateStore
-    pod_labels: PodLabels
-    waker: Waker
-    metrics: OperatorMetrics
-    bounded_requeue: BoundedRequeue
-    resolvers: Resolvers
-
-    def __post_init__(self) -> None:
-        self._progress = StartupProgress(
-            Request(es.metadata.namespace, es.metadata.name) for es in self.elastiservices.all()
-        )
-
-    async def reconcile(self, request: Request) -> Result | None:
-        """Reconcile one ElastiService, in its turn. Raises what failed."""
-        clock = asyncio.get_running_loop().time
-        state = self.states.find(request)
-        # Clients are refused as long as a lost resolver is listed, and that waits for nothing.
-        if state is None or not self.resolvers.lost(state.listing.listed):
-            await self.waker.wait_calm()
-        began = clock()
-        keys = {"namespace": request.namespace, "name": request.name}
-        try:
-            with bound(**keys, reconcile_id=secrets.token_hex(4)):
-                result = await self.reconciler.reconcile(request)
-        except Exception as error:
-            self.metrics.reconciled(request, clock() - began, error)
-            self._progress.reconciled(request, failed=True)
-            raise
-        finally:
-            self.bounded_requeue.reconciled(request)
-        state = self.states.find(request)
-        if state is None:
-            self.metrics.forget(request)
-            self.pod_labels.forget(request)
-        else:
-            self.metrics.reconciled(request, clock() - began, None)
-            self.metrics.state(request, state.current)
-        self._progress.reconciled(request, failed=False)
-        return result
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
 class Leader:
     """One tenure: what every replica has, and what only a leader needs on top. `run` goes on until cancelled.
 
@@ -188,10 +139,13 @@ class Leader:
             timeout=_RECONCILE_TIMEOUT,
             metrics=library.controller(_CONTROLLER),
         )
-        self._loop: ReconcileLoop | None = None
+        self._reconciler: ElastiServiceReconciler | None = None
+        self._progress: StartupProgress | None = None
+        self._requeue = BoundedRequeue(self._enqueue)
         self._poller: Poller | None = None
         self._states, self._pod_labels = StateStore(), PodLabels()
         self._definition = DefinitionCheck(self.client)
+        self._neighbours = Neighbours(self.client, self.settings, self._enqueue_all_of)
         self._notifier: Notifier | None = None
         if self.settings.notify_url:
             from elasti.operator.report import notifications  # noqa: PLC0415 -- few have a URL
@@ -222,6 +176,7 @@ class Leader:
             await stack.enter_async_context(evaluator)
             resolver_client = await stack.enter_async_context(self.open_resolver_client())
             await self._definition.check()
+            await self._neighbours.look()
             await recover_ports(self._ports, self._quarantine, self.caches)
             evidence = evidence_lookup(self.directory, evaluator)
             decisions = Decisions(
@@ -232,16 +187,10 @@ class Leader:
                 polling_interval=self.settings.polling_interval,
                 engage_settle=self.settings.engage_settle,
             )
-            requeue = BoundedRequeue(self._enqueue)
-            self._loop = ReconcileLoop(
-                reconciler=self._make_reconciler(resolver_client, decisions, evidence),
-                elastiservices=self.caches.elastiservices,
-                states=self._states,
-                pod_labels=self._pod_labels,
-                waker=self.waker,
-                metrics=self.metrics,
-                bounded_requeue=requeue,
-                resolvers=self.caches.resolvers,
+            self._reconciler = self._make_reconciler(resolver_client, decisions, evidence)
+            self._progress = StartupProgress(
+                Request(es.metadata.namespace, es.metadata.name)
+                for es in self.caches.elastiservices.all()
             )
             self._poller = Poller(
                 elastiservices=self.caches.elastiservices,
@@ -253,15 +202,7 @@ class Leader:
                 interval=self.settings.polling_interval,
                 show=self.metrics.triggers_show,
                 public_slices=PublicSlices(self.client, period=self.settings.polling_interval),
-                observed=ObservationTally(
-                    directory=self.directory,
-                    states=self._states,
-                    decisions=decisions,
-                    evidence=evidence,
-                    clock=self.clock,
-                    polling_interval=self.settings.polling_interval,
-                    enqueue=self._enqueue,
-                ).look,
+                observed=ObservationTally(decisions=decisions, enqueue=self._enqueue).look,
             )
             events = EventMapping(
                 caches=self.caches,
@@ -270,7 +211,7 @@ class Leader:
                 pod_labels=self._pod_labels,
                 metrics=self.metrics,
                 enqueue=self._enqueue,
-                bounded_requeue=requeue,
+                bounded_requeue=self._requeue,
             )
             stack.enter_context(self.waker.leading(self._states, self._enqueue))
             await stack.enter_async_context(events.listening())
@@ -281,12 +222,11 @@ class Leader:
                 group.create_task(self._poller.run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
                 group.create_task(self._definition.run(), name="definition")
+                group.create_task(self._neighbours.run(), name="neighbours")
                 if self._notifier is not None:
                     group.create_task(self._notifier.run(), name="notifications")
                 if self.settings.enrolment:
-                    from elasti.operator.enrolment.controller import (  # noqa: PLC0415 -- few enable it
-                        EnrolmentController,
-                    )
+                    from elasti.operator.enrolment.controller import EnrolmentController  # noqa: PLC0415 -- few enable it
 
                     enrolment = EnrolmentController(
                         client=self.client,
@@ -318,11 +258,10 @@ class Leader:
             dozes=DozeReader(
                 client=client, scales=self.scales, directory=self.directory, settings=settings
             ),
+            neighbours=self._neighbours,
         )
         observer = Observer(
             reader=reader,
-            directory=self.directory,
-            states=self._states,
             decisions=decisions,
             ports=self._ports,
             pod_labels=self._pod_labels,
@@ -337,9 +276,6 @@ class Leader:
         executor = HandoverExecutor(
             client=client,
             settings=settings,
-            clock=clock,
-            directory=self.directory,
-            states=self._states,
             decisions=decisions,
             scales=self.scales,
             autoscalers=self.autoscalers,
@@ -390,11 +326,9 @@ class Leader:
                 ports=self._ports,
                 quarantine=self._quarantine,
                 decisions=decisions,
-                evidence=evidence,
                 read_soon=self._read_soon,
                 waker=self.waker,
                 settings=settings,
-                clock=clock,
                 metrics=self.metrics,
                 reporter=self.reporter,
                 notifier=self._notifier,
@@ -422,9 +356,40 @@ class Leader:
     def _enqueue(self, request: Request) -> None:
         self._controller.queue.add(request, priority=_WAKE_PRIORITY)
 
+    def _enqueue_all_of(self, namespaces: frozenset[str]) -> None:
+        for es in self.caches.elastiservices.all():
+            if es.metadata.namespace in namespaces:
+                self._enqueue(Request(es.metadata.namespace, es.metadata.name))
+
     async def _reconcile(self, request: Request) -> Result | None:
-        assert self._loop is not None
-        return await self._loop.reconcile(request)
+        """Reconcile one ElastiService, in its turn. Raises what failed."""
+        assert self._reconciler is not None
+        assert self._progress is not None
+        clock, metrics = asyncio.get_running_loop().time, self.metrics
+        state = self._states.find(request)
+        # Clients are refused as long as a lost resolver is listed, and that waits for nothing.
+        if state is None or not self.caches.resolvers.lost(state.listing.listed):
+            await self.waker.wait_calm()
+        began = clock()
+        keys = {"namespace": request.namespace, "name": request.name}
+        try:
+            with bound(**keys, reconcile_id=secrets.token_hex(4)):
+                result = await self._reconciler.reconcile(request)
+        except Exception as error:
+            metrics.reconciled(request, clock() - began, error)
+            self._progress.reconciled(request, failed=True)
+            raise
+        finally:
+            self._requeue.reconciled(request)
+        state = self._states.find(request)
+        if state is None:
+            metrics.forget(request)
+            self._pod_labels.forget(request)
+        else:
+            metrics.reconciled(request, clock() - began, None)
+            metrics.state(request, state.current)
+        self._progress.reconciled(request, failed=False)
+        return result
 
 
 async def read_secret(client: Client, namespace: str, name: str) -> dict[str, str]:

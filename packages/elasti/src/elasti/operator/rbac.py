@@ -82,6 +82,11 @@ DOZE_RULES = (
 )
 """In the same places, if the installation enables Doze."""
 
+PATH_RULES = (
+    PolicyRule("elbv2.k8s.aws", ("targetgroupbindings",), ("list",), "find load balancers of AWS"),
+)
+"""In the same places, unless the installation leaves them out."""
+
 ENROLMENT_RULES = (
     PolicyRule("", ("namespaces",), ("list", "watch"), "labels of namespaces"),
     PolicyRule(GROUP, (TEMPLATES_PLURAL,), ("list", "watch"), "templates"),
@@ -100,6 +105,7 @@ REVIEW_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create"
 
 CLUSTER_RULES = (
     *REVIEW_RULES,
+    PolicyRule("", ("namespaces",), ("list",), "find those in Istio ambient"),
     PolicyRule(
         "apiextensions.k8s.io",
         ("customresourcedefinitions",),

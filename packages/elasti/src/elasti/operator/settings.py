@@ -36,6 +36,8 @@ from elasti.api.parsing import (
 from elasti.api.triggers.registry import read_metadata, trigger_types
 from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
 
+TARGET_REFS = ("Auto", "Pod", "None")
+
 
 class OnResolverLoss(enum.Enum):
     """The treatment of sleeping targets when no resolver is ready."""
@@ -79,6 +81,7 @@ class OperatorSettings(AuthnSettings):
     #: without a ready resolver, before sleeping targets are woken
     resolver_loss_grace: float = 30.0
     on_resolver_loss: OnResolverLoss = OnResolverLoss.WAKE
+    target_ref: str = "Auto"  #: whether endpoints name the resolver's pods
 
     informer_resync: float = 300.0
     informer_health_period: float = 5.0
@@ -161,6 +164,12 @@ def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
         raise ValueError(f"{text!r} is neither 'Wake' nor 'Wait'") from None
 
 
+def _parse_target_ref(text: str) -> str:
+    if text not in TARGET_REFS:
+        raise ValueError(f"{text!r} is not one of {', '.join(TARGET_REFS)}")
+    return text
+
+
 VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_LISTEN_ADDRESS": ("host", str),
@@ -184,6 +193,7 @@ VARIABLES: Variables = {
     "ELASTI_FINALIZE_WAIT": ("finalize_wait", parse_seconds),
     "ELASTI_RESOLVER_LOSS_GRACE": ("resolver_loss_grace", parse_seconds),
     "ELASTI_ON_RESOLVER_LOSS": ("on_resolver_loss", _parse_on_resolver_loss),
+    "ELASTI_TARGET_REF": ("target_ref", _parse_target_ref),
     "ELASTI_INFORMER_RESYNC": ("informer_resync", parse_seconds),
     "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", parse_seconds),
     "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", parse_seconds),

@@ -21,6 +21,7 @@ from elasti.operator.model.facts import Facts
 from elasti.operator.model.state import ServiceState
 from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.neighbours import Neighbours
 from elasti.operator.watch.targets import WatchedTarget
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import NotFound, Status
@@ -92,6 +93,7 @@ async def shown(server: Any, state: ServiceState) -> list[str]:
         services=server, private_slices=server, our_slices=server, resolvers=nothing
     )
     reader = ClusterReader(
+        neighbours=Neighbours(server, OperatorSettings(), lambda _namespaces: None),
         client=server,
         caches=caches,
         targets=nothing,

@@ -45,6 +45,7 @@ def test_status_is_complete_and_written_only_on_change():
         "ResolverAvailable",
         "TriggersHealthy",
         "ScaleContested",
+        "TrafficPath",
         "MaySleep",
     }
     assert status_patch(status, status, NOW) is None

@@ -82,10 +82,7 @@ class Client(PodStreams):
 
     @classmethod
     def from_kubeconfig(
-        cls,
-        paths: str | Path | Iterable[str | Path] | None = None,
-        *,
-        context: str | None = None,
+        cls, paths: str | Path | Iterable[str | Path] | None = None, *, context: str | None = None
     ) -> Client:
         """Use kubeconfig files: the ones given, or those of KUBECONFIG, or ~/.kube/config."""
         return cls(ClientConfig.from_kubeconfig(paths, context=context))

@@ -176,11 +176,7 @@ def write(
 ) -> Request:
     """Build a request with a body: POST, PUT or PATCH."""
     return Request(
-        method=method,
-        path=path,
-        query=query_of(query or {}),
-        body=body,
-        content_type=content_type,
+        method=method, path=path, query=query_of(query or {}), body=body, content_type=content_type
     )
 
 

@@ -19,12 +19,7 @@ class Subresource(Generic[S]):
     """One subresource of one resource; its documents are of type S."""
 
     def __init__(
-        self,
-        *,
-        name: str,
-        scope: ResourceScope,
-        codec: Codec[S],
-        pipeline: RequestPipeline,
+        self, *, name: str, scope: ResourceScope, codec: Codec[S], pipeline: RequestPipeline
     ) -> None:
         requests.check_subresource(name)
         self._name = name

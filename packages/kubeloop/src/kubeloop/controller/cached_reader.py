@@ -221,12 +221,7 @@ class CachedReader:
 
     @overload
     async def get(
-        self,
-        resource: str | GroupVersionResource,
-        name: str,
-        *,
-        namespace: str = "",
-        kind: type[T],
+        self, resource: str | GroupVersionResource, name: str, *, namespace: str = "", kind: type[T]
     ) -> T: ...
 
     async def get(
@@ -277,10 +272,7 @@ class CachedReader:
         return [_view(obj, kind) for obj in found[: limit or None]]
 
     def index_field(
-        self,
-        resource: str | GroupVersionResource,
-        field: str,
-        function: IndexFunction[LazyObject],
+        self, resource: str | GroupVersionResource, field: str, function: IndexFunction[LazyObject]
     ) -> None:
         """Let a field be selected by; `function` returns an object's values of it.
 

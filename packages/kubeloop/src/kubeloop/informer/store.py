@@ -144,10 +144,7 @@ class Store(Generic[T]):
     __slots__ = ("_items", "_tables", "_version", "lock")
 
     def __init__(
-        self,
-        indexers: Mapping[str, IndexFunction[T]] | None = None,
-        *,
-        by_namespace: bool = True,
+        self, indexers: Mapping[str, IndexFunction[T]] | None = None, *, by_namespace: bool = True
     ) -> None:
         self.lock = threading.RLock()
         self._items: dict[Key, T] = {}

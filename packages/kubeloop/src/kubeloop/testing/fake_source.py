@@ -133,12 +133,7 @@ class FakeSource(Generic[T]):
         for field in ("labels", "annotations", "uid"):
             if field in fields:
                 metadata[field] = fields.pop(field)
-        return {
-            "apiVersion": self._api_version,
-            "kind": self._kind,
-            "metadata": metadata,
-            **fields,
-        }
+        return {"apiVersion": self._api_version, "kind": self._kind, "metadata": metadata, **fields}
 
     def update(self, name: str, *, namespace: str | None = None, **fields: Any) -> JsonObject:
         """Change an object's fields; `labels` and `annotations` are replaced."""

@@ -206,9 +206,7 @@ def pem(certificate: x509.Certificate) -> bytes:
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """Return a key's PEM, not encrypted."""
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.auth.tls import ClientKeyPair, present_certificate
-from kubeloop.client.errors import (
-    ConfigError,
-    CredentialError,
-    Forbidden,
-    KubeError,
-    NotFound,
-)
+from kubeloop.client.errors import ConfigError, CredentialError, Forbidden, KubeError, NotFound
 from kubeloop.http.server import HttpError, HttpServer
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.objects.meta import JsonObject

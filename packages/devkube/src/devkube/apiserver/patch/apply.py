@@ -203,7 +203,7 @@ def unusable(call: Call, why: str) -> status.StatusError:
     name = f"{call.namespace}/{call.name}"
     version = call.resource.api_version(call.served)
     return status.bad_request(
-        f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}",
+        f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}"
     )
 
 

@@ -150,8 +150,7 @@ KIND_RULES: Mapping[str, KindRules] = {
     ),
     "Lease": KindRules(validate=simple_kinds.validate_lease, blind_update=False),
     "HorizontalPodAutoscaler": KindRules(
-        default=simple_kinds.default_autoscaler,
-        prepare_create=simple_kinds.create_autoscaler,
+        default=simple_kinds.default_autoscaler, prepare_create=simple_kinds.create_autoscaler
     ),
     "Role": KindRules(name_rule=names.path_segment),
     "ClusterRole": KindRules(name_rule=names.path_segment),

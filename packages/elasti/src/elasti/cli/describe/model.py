@@ -239,7 +239,8 @@ _FAILURES = (_Ended.NOT_PARKED, _Ended.NOT_DRAINED, _Ended.RESOLVER_SILENT)
 
 
 def _about_conditions(found: Description) -> Iterator[str]:
-    for kind, status in (*words.TROUBLES, (words.TRIGGERS_HEALTHY, "False")):
+    lesser = ((words.TRIGGERS_HEALTHY, "False"), (words.TRAFFIC_PATH, "False"))
+    for kind, status in (*words.TROUBLES, *lesser):
         entry = condition(found.es, kind)
         if entry is not None and entry.status == status:
             yield f"{kind} is {status} ({entry.reason}): {entry.message}."

@@ -34,6 +34,8 @@ _BAD = (
     (words.TRIGGERS_HEALTHY, "False", FindingLevel.WARNING),
     (words.SCALE_CONTESTED, "True", FindingLevel.WARNING),
     (words.DOZE_STUCK, "True", FindingLevel.WARNING),
+    (words.TRAFFIC_PATH, "False", FindingLevel.WARNING),
+    (words.TRAFFIC_PATH, "Unknown", FindingLevel.HINT),
 )
 
 

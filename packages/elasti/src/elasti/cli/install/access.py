@@ -101,8 +101,10 @@ def roles(choices: Choices) -> Iterator[Manifest]:
 def _rules(
     program: Program, choices: Choices, more: Sequence[PolicyRule] = ()
 ) -> tuple[PolicyRule, ...]:
-    dozes = choices.doze and program is Program.OPERATOR
-    return (*_RULES[program], *more, *(operator.DOZE_RULES if dozes else ()))
+    if program is Program.OPERATOR:
+        doze = operator.DOZE_RULES if choices.doze else ()
+        more = (*more, *doze, *(operator.PATH_RULES if choices.traffic_path else ()))
+    return (*_RULES[program], *more)
 
 
 def _clusterwide(choices: Choices) -> Iterator[Manifest]:

@@ -279,14 +279,13 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
             settings[cluster.KUBELET_ACCOUNT_VARIABLE] = f"{choices.namespace}/{KUBELET_ACCOUNT}"
             if choices.kubelet_insecure_tls:
                 settings[cluster.KUBELET_INSECURE_TLS] = "true"
-        if triggers := choices.usable_default_triggers:
-            settings[DEFAULT_TRIGGERS] = ",".join(triggers)
         given = {
+            DEFAULT_TRIGGERS: ",".join(choices.usable_default_triggers),
             PORT_RANGE: choices.port_range if choices.port_range != DEFAULT_PORT_RANGE else "",
             "ELASTI_DOZE": "true" if choices.doze else "",
             "ELASTI_ENROLMENT": "true" if choices.enrolment else "",
+            "ELASTI_TARGET_REF": choices.target_ref if choices.target_ref != "Auto" else "",
         }
-        settings |= {name: value for name, value in given.items() if value}
     else:
         settings["TMPDIR"] = SCRATCH
         if choices.shared_port:
@@ -298,7 +297,7 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
             "ELASTI_UNLIMITED_CLIENTS": ",".join(choices.unlimited_clients),
             "ELASTI_OPERATOR_URL": choices.operator_url,
         }
-        settings |= {name: value for name, value in given.items() if value}
+    settings |= {name: value for name, value in given.items() if value}
     settings |= _tls_settings(program, choices)
     if choices.watch_namespaces:
         settings["WATCH_NAMESPACES"] = ",".join(choices.watch_namespaces)

@@ -92,6 +92,8 @@ class Choices:
     kubelet_insecure_tls: also those whose certificate is not the cluster's. default_triggers: of
     ElastiServices that leave theirs out.
     doze: whether the operator may change the requests of pods.
+    target_ref: whether endpoints name the resolver's pods: Auto, Pod or None. traffic_path: whether the operator
+    may look for load balancers that read them.
     enrolment: whether labelled Services get ElastiServices.
     waiting_page: whether browsers get a page where an ElastiService does not say.
     client_connections: of one client address, at most; 0 for the resolver's default. unlimited_clients: networks
@@ -122,6 +124,8 @@ class Choices:
     default_triggers: tuple[str, ...] = ("network",)
     doze: bool = False
     enrolment: bool = False
+    target_ref: str = "Auto"
+    traffic_path: bool = True
     waiting_page: bool = False
     client_connections: int = 0
     unlimited_clients: tuple[str, ...] = ()

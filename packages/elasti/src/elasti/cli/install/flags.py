@@ -91,7 +91,7 @@ def written(options: InstallOptions) -> list[str]:
             found.append("{} {}-{}@{}".format(flag, *value))
         elif name == "affinity":
             found.append(f"{flag} (unchanged)")
-        elif name in ("shared_port", "waiting_page", "doze", "enrolment"):
+        elif name in ("shared_port", "waiting_page", "doze", "enrolment", "traffic_path"):
             found.append(flag if value else _off(flag))
         elif isinstance(value, bool):
             found.append(flag)
@@ -359,6 +359,15 @@ _OPTIONS = (
     _toggle(
         "enrolment",
         f"Create ElastiServices for Services and namespaces with the label {SLEEP_LABEL}. Off by default.",
+    ),
+    _option(
+        "target_ref",
+        type=click.Choice(("Auto", "Pod", "None")),
+        help="Whether endpoints name the resolver's pods. Auto, the default: unless Istio ambient reads them.",
+    ),
+    _toggle(
+        "traffic_path",
+        "Let the operator list TargetGroupBindings, to find AWS load balancers. On by default.",
     ),
     _toggle(
         "waiting_page",

@@ -28,7 +28,15 @@ from elasti.operator.report.warnings import findings_of, keep_awake_complaint, s
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
-from kubeloop.objects.core import MANAGED_BY_LABEL, PODS, SERVICE_LABEL, SLICES, EndpointSlice, Pod
+from kubeloop.objects.core import (
+    MANAGED_BY_LABEL,
+    PODS,
+    SERVICE_LABEL,
+    SLICES,
+    EndpointSlice,
+    Pod,
+    Service,
+)
 from kubeloop.objects.meta import compare_versions
 
 if TYPE_CHECKING:
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from elasti.operator.report.warnings import DefinitionCheck
     from elasti.operator.watch.caches import OperatorCaches
     from elasti.operator.watch.directory import CRDDetails, Directory
+    from elasti.operator.watch.neighbours import Neighbours
     from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
@@ -65,6 +74,7 @@ class ClusterReader:
     ports: PortBook
     clock: Clock
     dozes: DozeReader
+    neighbours: Neighbours
 
     def __post_init__(self) -> None:
         self._slices = self.client.resource(SLICES, EndpointSlice)
@@ -103,7 +113,9 @@ class ClusterReader:
             draining = found.drained and state.current is State.DRAINING
             left = draining and await self.public_ready(found.namespace, es.spec.service)
             found = dataclasses.replace(found, ready=ready, ready_soon=soon, in_rotation=bool(left))
-        found = dataclasses.replace(found, doze=await self.dozes.read(found, state))
+        labels = found.target.pod_labels if found.target is not None else {}
+        path = self.neighbours.path(es, found.service or Service(), labels)
+        found = dataclasses.replace(found, doze=await self.dozes.read(found, state), path=path)
         return await self._with_findings(found, state)
 
     # The target

@@ -40,13 +40,11 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.model.facts import Facts
     from elasti.operator.model.records import AutoscalerRef
-    from elasti.operator.model.state import ServiceState, StateStore
+    from elasti.operator.model.state import ServiceState
     from elasti.operator.report.events import EventReporter
     from elasti.operator.scale_handler import ScaleHandler
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.waking.waker import Waker
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
 
@@ -96,9 +94,6 @@ class HandoverExecutor:
 
     client: Client
     settings: OperatorSettings
-    clock: Clock
-    directory: Directory
-    states: StateStore
     decisions: Decisions
     scales: ScaleHandler
     autoscalers: Autoscalers
@@ -154,7 +149,7 @@ class HandoverExecutor:
 
     async def ask(self, facts: Facts, state: ServiceState) -> None:
         """Ask the resolvers, if the next step depends on the answer."""
-        handover, settle = state.handover, self.settings.engage_settle
+        handover, settle = state.handover, max(self.settings.engage_settle, facts.path.least_settle)
         match state.current:
             case State.ENGAGING if handover.engaged_at is not None:
                 due = state.ask_due(settle)
@@ -170,7 +165,9 @@ class HandoverExecutor:
                 since = facts.es.spec.cooldown
                 if is_in_force(state) and (asked := state.requests.sleep) is not None:
                     # What arrived before the request does not refuse it, unless it is still there.
-                    since = min(settle, max(self.clock.now().timestamp() - asked.since, 0.0))
+                    since = min(
+                        settle, max(self.decisions.clock.now().timestamp() - asked.since, 0.0)
+                    )
             case State.WAKING:
                 # An answer of before pods were ready says nothing about a request to sleep of now.
                 handover.note_activity(Activity.UNKNOWN, facts.now)
@@ -179,12 +176,12 @@ class HandoverExecutor:
                 return
         handover.note_activity(await self._activity(facts.request, since), facts.now)
         if handover.activity is Activity.BUSY:
-            state.requests.note_traffic(self.clock.now().timestamp())
+            state.requests.note_traffic(self.decisions.clock.now().timestamp())
 
     async def note_waited(self, facts: Facts, state: ServiceState) -> None:
         """Ask the resolvers how long the first client of this wake-up waited."""
         reports = await self._reports(facts)
-        since = self.clock.now().timestamp() - (state.requests.woken_at or 0.0)
+        since = self.decisions.clock.now().timestamp() - (state.requests.woken_at or 0.0)
         starts = [report.last_start for report in reports]
         # An earlier wake-up was over before this one began.
         ours = (
@@ -210,8 +207,8 @@ class HandoverExecutor:
     ) -> Activity:
         """Ask about every Service whose traffic the park of this target concerns."""
         services: dict[tuple[str, str], Sequence[ServiceEndpoint]] = {}
-        for other in self.directory.sharing(request):
-            details, state = self.directory.get(other), self.states.find(other)
+        for other in self.decisions.directory.sharing(request):
+            details, state = self.decisions.directory.get(other), self.decisions.states.find(other)
             if details is not None:
                 key = (details.namespace, details.spec.service)
                 services[key] = state.listing.query_targets if state else ()
@@ -260,7 +257,7 @@ class HandoverExecutor:
         state.conflict.note_park(facts.es.status.last_scaled_up_time)
         since = asyncio.get_running_loop().time() - began if began is not None else 0.0
         if await self._activity(facts.request, since) is Activity.BUSY:
-            now = self.clock.now().timestamp()
+            now = self.decisions.clock.now().timestamp()
             state.requests.want_wake(now, WakeOrigin.request(), asked=False)
 
     async def _scale_to_zero(self, facts: Facts, state: ServiceState) -> str:

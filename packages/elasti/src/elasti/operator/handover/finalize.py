@@ -181,11 +181,8 @@ class Finalizer:
 
     async def _until_nodes_know(self, facts: Facts, state: ServiceState) -> float:
         """Return for how many seconds nodes may still send connections to the resolver."""
-        left = (
-            state.handover.sliced_at
-            + self.settings.engage_settle
-            - asyncio.get_running_loop().time()
-        )
+        settle = max(self.settings.engage_settle, facts.path.least_settle)
+        left = state.handover.sliced_at + settle - asyncio.get_running_loop().time()
         if left <= 0 or facts.service is None or await self._is_terminating(facts.namespace):
             return 0.0
         return left

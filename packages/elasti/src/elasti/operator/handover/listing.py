@@ -50,7 +50,10 @@ class SlicePublisher:
         assert facts.service is not None
         listed = await self._answering(facts, state.listing)
         state.listing.note_listing(listed, self._to_query(facts, state, listed))
-        wanted = resolver_slices(facts.service, listed, facts.ports)
+        shown = listed
+        if not facts.path.names_pods:
+            shown = tuple(msgspec.structs.replace(one, target_ref=None) for one in listed)
+        wanted = resolver_slices(facts.service, shown, facts.ports)
         present = {endpoint_slice.metadata.name: endpoint_slice for endpoint_slice in facts.slices}
         for endpoint_slice in wanted:
             await self._put(endpoint_slice, present.pop(endpoint_slice.metadata.name, None), state)

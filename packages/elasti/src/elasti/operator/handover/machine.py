@@ -132,11 +132,7 @@ RULES: Mapping[State, Rules] = {
             State.WAKING,
             Why.NOT_PARKED,
         ),
-        Rule(
-            lambda seen: seen.park is Park.REFUSED,
-            State.RELEASING,
-            Why.NOT_PARKED,
-        ),
+        Rule(lambda seen: seen.park is Park.REFUSED, State.RELEASING, Why.NOT_PARKED),
         Rule(lambda seen: seen.wake_wanted, State.RELEASING, Why.IN_USE),
     ),
     State.PROXY: (

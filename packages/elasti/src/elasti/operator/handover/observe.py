@@ -85,14 +85,15 @@ def partners_settled(
     """Whether every other ElastiService on a target is ready for the next step to the park, or past it."""
     drained = state is None or state.current is not State.ENGAGING or not state.handover.drains
     return all(
-        partner is not None and partner.may_park(now, settle, drained=drained)
+        partner is not None
+        and partner.may_park(now, max(settle, partner.handover.least_settle), drained=drained)
         for partner in partners
     )
 
 
 def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings) -> Observation:
     """Return what the state machine sees."""
-    handover, settle = state.handover, settings.engage_settle
+    handover, settle = state.handover, max(settings.engage_settle, facts.path.least_settle)
     mode = facts.es.spec.sleep.mode
     holding = state.current in (State.ENGAGING, State.DRAINING, State.PARKING, State.WAKING)
     calm = facts.decision.verdict is Verdict.SLEEP

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from elasti.operator.handover.ports import PortBook
     from elasti.operator.idleness.decisions import Decisions
     from elasti.operator.model.facts import ClusterSnapshot, Facts
-    from elasti.operator.model.state import ServiceState, StateStore
+    from elasti.operator.model.state import ServiceState
     from elasti.operator.report.events import EventReporter
     from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.directory import Directory
     from elasti.operator.watch.event_mapping import PodLabels
     from elasti.operator.watch.targets import WatchedTarget
 
@@ -37,8 +36,6 @@ class Observer:
     """
 
     reader: ClusterReader
-    directory: Directory
-    states: StateStore
     decisions: Decisions
     ports: PortBook
     pod_labels: PodLabels
@@ -69,10 +66,10 @@ class Observer:
     def judge(self, snapshot: ClusterSnapshot, state: ServiceState) -> Facts:
         """Observe again what was read before, after something that is remembered has changed."""
         request, settle = snapshot.request, self.settings.engage_settle
-        others = [other for other in self.directory.sharing(request) if other != request]
+        others = [other for other in self.decisions.directory.sharing(request) if other != request]
         judgement = Judgement(
             self.decisions.together(request),
-            partners_settled(state, map(self.states.find, others), snapshot.now, settle),
+            partners_settled(state, map(self.decisions.states.find, others), snapshot.now, settle),
             self._waits_for(snapshot, state),
         )
         return observe(snapshot, state, self.settings, judgement)
@@ -84,7 +81,7 @@ class Observer:
         if not snapshot.at_zero or late:
             return ()
         serves = self.reader.caches.serves
-        found = self.directory.awaited(snapshot.request, serves, self.states)
+        found = self.decisions.directory.awaited(snapshot.request, serves, self.decisions.states)
         return tuple(one.name for one in found)
 
     def _with_ports(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:

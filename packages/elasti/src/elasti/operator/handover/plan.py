@@ -206,10 +206,9 @@ def requeue_after(
 ) -> float | None:
     """Return after how many seconds to reconcile again; None for never."""
     pauses: list[float] = []
-    handover = state.handover
+    handover, settle = state.handover, max(settings.engage_settle, facts.path.least_settle)
     match state.current:
         case State.ENGAGING if handover.engaged_at is not None:
-            settle = settings.engage_settle
             left = handover.engaged_at + state.look(settle) - now
             pauses.append(left if left > 0 else _PARTNER_PAUSE)
             if (due := state.ask_due(settle)) is not None:
@@ -217,7 +216,7 @@ def requeue_after(
         case State.DRAINING:
             # The public Service's slices are not watched.
             since = handover.drained_at
-            left = _SLICE_PAUSE if since is None else since + settings.engage_settle - now
+            left = _SLICE_PAUSE if since is None else since + settle - now
             pauses.append(left if left > 0 else _PARTNER_PAUSE)
         case State.WAKING | State.RELEASING if handover.ready_since:
             first = min(handover.ready_since.values())

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from elasti.operator.report.notifications import Notifier
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.waking.waker import Waker
-    from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
 
 _MIN_LIFETIME = 120.0
@@ -46,11 +45,9 @@ class StatusReport:
     ports: PortBook
     quarantine: PortQuarantine
     decisions: Decisions
-    evidence: Callable[[Request], Sequence[Evidence]]
     read_soon: Callable[[Request], None]
     waker: Waker
     settings: OperatorSettings
-    clock: Clock
     metrics: OperatorMetrics
     reporter: EventReporter
     notifier: Notifier | None  #: None without a URL
@@ -58,12 +55,12 @@ class StatusReport:
     async def report(self, facts: Facts, state: ServiceState) -> float | None:
         """Clear what was asked for and is done, and write what holds now, or say in how many seconds."""
         await self.writer.clear_ended(facts.es, state)
-        evidence = self.evidence(facts.request)
+        evidence = self.decisions.evidence(facts.request)
         if facts.es.spec.triggers and not evidence:
             self.read_soon(facts.request)
         self._end_sleep_request(facts, state, evidence)
-        state.conflict.calm(self.clock.now().timestamp())
-        now = self.clock.now()
+        state.conflict.calm(self.decisions.clock.now().timestamp())
+        now = self.decisions.clock.now()
         self.reporter.findings(facts, state)
         sleeps_at = self.decisions.sleeps_at(facts.request)
         new = status_of(facts, state, evidence, now, sleeps_at=sleeps_at)
@@ -90,7 +87,7 @@ class StatusReport:
         self, facts: Facts, state: ServiceState, evidence: Sequence[Evidence]
     ) -> None:
         """End a request to sleep that is done or cannot be done."""
-        now, cooldown = self.clock.now().timestamp(), facts.es.spec.cooldown
+        now, cooldown = self.decisions.clock.now().timestamp(), facts.es.spec.cooldown
         end = sleep_end(facts, state, evidence, now=now, cooldown=cooldown)
         if end is None:
             return

@@ -53,6 +53,20 @@ class TriggerJudgement(NamedTuple):
     calm: tuple[bool, ...] = ()
 
 
+class TrafficPath(NamedTuple):
+    """Whether traffic gets to the resolver, as far as is known: False or None with the reason.
+
+    `names_pods`: endpoints name the resolver's pods. `least_settle`: the engage settle in seconds, if it is longer
+    than the installation's.
+    """
+
+    names_pods: bool = True
+    least_settle: float = 0.0
+    reason: Reason = Reason.CLEAR
+    message: str = ""
+    holds: bool | None = True
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
     """The data read for one ElastiService."""
@@ -90,6 +104,7 @@ class ClusterSnapshot:
     workers: tuple[ScaleTarget, ...] = ()  #: those of `spec.targets` that are not ignored
     lost_workers: tuple[ScaleTarget, ...] = ()  #: those of them that are not there
     doze: DozeView | None = None  #: None: it neither dozes nor may now
+    path: TrafficPath = dataclasses.field(default=TrafficPath())
 
     @property
     def namespace(self) -> str:

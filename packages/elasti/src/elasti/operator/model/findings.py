@@ -29,6 +29,11 @@ class Finding:
     refuses: bool = True
 
 
+def warning(reason: str, message: str) -> Finding:
+    """Return what lets the target sleep."""
+    return Finding(reason, message, refuses=False)
+
+
 _SERVICE_PROBLEMS = {
     Reason.EXTERNAL_NAME_SERVICE: "is of type ExternalName: it has no endpoints that could be switched;"
     " use a ClusterIP Service",
@@ -69,11 +74,11 @@ def service_findings(service: Service) -> list[Finding]:
             f"Service {name} has sessionAffinity: ClientIP: before a park its clients stay with their"
             " pods, so the resolver does not see them; give it a trigger that does"
         )
-        found.append(Finding(Reason.SESSION_AFFINITY, message, refuses=False))
+        found.append(warning(Reason.SESSION_AFFINITY, message))
     others = [f"{port.port}/{port.protocol}" for port in spec.ports or () if port.protocol != "TCP"]
     if others and service.tcp_ports:
         message = f"{', '.join(others)} cannot be held while the target sleeps; its TCP ports can"
-        found.append(Finding(Reason.PORTS_IGNORED, f"Service {name}: {message}", refuses=False))
+        found.append(warning(Reason.PORTS_IGNORED, f"Service {name}: {message}"))
     return found
 
 

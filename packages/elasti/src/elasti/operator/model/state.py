@@ -67,6 +67,7 @@ class HandoverState:
     refused: bool = False  #: the Service or the spec cannot be handed over at all, or is suspended
     engaged_at: float | None = None  #: when our slice joined the pods'
     look: float = 0.0  #: for how long it must be there, if longer than the engage settle
+    least_settle: float = 0.0  #: the engage settle, if longer than the installation's
     asked_at: float | None = None  #: when resolvers were last asked during a look
     ready_since: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: by endpoint
     activity: Activity = Activity.UNKNOWN  #: the resolvers' last answer
@@ -127,6 +128,7 @@ class HandoverState:
         self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
         self.refused = snapshot.is_refused
         self.look = snapshot.es.spec.look_seconds
+        self.least_settle = snapshot.path.least_settle
         self.drains = snapshot.es.spec.sleep.drain == "Selector" and snapshot.may_drain
         if self.current is State.DRAINING:
             if self.drained_at is not None and not snapshot.drained:

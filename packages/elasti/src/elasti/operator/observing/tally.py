@@ -9,14 +9,10 @@ from elasti.api.defaults import stale_after
 from elasti.operator.model.observing import would_sleep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from elasti.api.types import ElastiServiceSpec
-    from elasti.operator.idleness.decide import Evidence
     from elasti.operator.idleness.decisions import Decisions
-    from elasti.operator.model.state import StateStore
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
 
 
@@ -24,29 +20,25 @@ if TYPE_CHECKING:
 class ObservationTally:
     """Counts. One for the leader; `enqueue` has the first readings reported."""
 
-    directory: Directory
-    states: StateStore
     decisions: Decisions
-    evidence: Callable[[Request], Sequence[Evidence]]
-    clock: Clock
-    polling_interval: float
     enqueue: Callable[[Request], None]
 
     def look(self, request: Request) -> None:
         """Count the time since the last look at one; does nothing before its first reconcile."""
-        state, details = self.states.find(request), self.directory.get(request)
+        known = self.decisions
+        state, details = known.states.find(request), known.directory.get(request)
         if state is None or details is None or not state.observing.began:
             return
-        evidence = self.evidence(request)
+        evidence = known.evidence(request)
         used = any(item.is_active() for item in evidence)
-        asleep = would_sleep(self.decisions.together(request), used=used)
+        asleep = would_sleep(known.together(request), used=used)
         if unseen_use(details.spec):
             asleep = None
         state.observing.look(
-            self.clock.now().timestamp(),
+            known.clock.now().timestamp(),
             asleep,
             used=used,
-            longest=stale_after(self.polling_interval),
+            longest=stale_after(known.polling_interval),
         )
         if evidence and not any(item.is_pending for item in evidence) and state.observing.is_new():
             self.enqueue(request)

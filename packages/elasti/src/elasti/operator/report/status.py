@@ -19,6 +19,7 @@ from elasti.api.conditions import (
     SCALE_CONTESTED,
     SERVICE_FOUND,
     TARGET_FOUND,
+    TRAFFIC_PATH,
     TRIGGERS_HEALTHY,
     Reason,
     WakeCause,
@@ -315,7 +316,7 @@ def wake_note(now: dt.datetime, cause: WakeCause, client: str, wake_id: str) -> 
 def _conditions(
     facts: Facts, state: ServiceState, evidence: Sequence[Evidence]
 ) -> list[StatusCondition]:
-    generation = facts.es.metadata.generation
+    generation, path = facts.es.metadata.generation, facts.path
     known = {} if _all_read(evidence) else _left_by_former_leader(facts.es, state)
     entries = [
         _ready(facts),
@@ -324,6 +325,7 @@ def _conditions(
         _resolver_available(facts),
         _triggers_healthy(facts, evidence),
         _scale_contested(facts, state),
+        condition(TRAFFIC_PATH, holds=path.holds, reason=path.reason, message=path.message),
         _may_sleep(facts, state),
     ]
     if facts.es.spec.sleep.mode != "Zero":

@@ -14,7 +14,7 @@ from elasti.api.crd import missing_fields
 from elasti.api.names import GROUP, KEEP_AWAKE_ANNOTATION, PLURAL
 from elasti.api.schedules import overlap, schedule_problems
 from elasti.logger import get_logger
-from elasti.operator.model.findings import Finding, service_findings, target_findings
+from elasti.operator.model.findings import Finding, service_findings, target_findings, warning
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.times import parse_time, unix_seconds
@@ -76,24 +76,21 @@ def findings_of(
             "spec.policy is Observe and spec.suspend is false: a version that does not know the policy would put"
             " the target to sleep; set spec.suspend to true"
         )
-        found.append(Finding(Reason.NOT_SUSPENDED, text, refuses=False))
-    if keep_awake:
-        found.append(Finding(Reason.KEEP_AWAKE_IGNORED, keep_awake, refuses=False))
-    if page:
-        found.append(Finding(Reason.PAGE_INVALID, page, refuses=False))
+        found.append(warning(Reason.NOT_SUSPENDED, text))
+    given = {Reason.KEEP_AWAKE_IGNORED: keep_awake, Reason.PAGE_INVALID: page}
+    found += [warning(reason, text) for reason, text in given.items() if text]
     found += schedules
-    found += [Finding(Reason.DEPENDENCY_IGNORED, text, refuses=False) for text in dependencies]
-    found += [Finding(Reason.TARGET_IGNORED, text, refuses=False) for text in workers]
+    found += [warning(Reason.DEPENDENCY_IGNORED, text) for text in dependencies]
+    found += [warning(Reason.TARGET_IGNORED, text) for text in workers]
     found += _threshold_findings(es)
     if flapping:
         found.append(
-            Finding(
+            warning(
                 Reason.FLAPPING,
                 "a request ended each of its last sleeps within two minutes, at a steady period: a client such"
                 " as a Prometheus that scrapes the Service, or a health check, wakes it again and again; its"
                 " cooldown is four times as long, at most an hour longer, until a sleep lasts; let the resolver answer"
                 " it (spec.probeResponse, with a path such as /metrics), or point it at the pods",
-                refuses=False,
             )
         )
     if snapshot.service is not None:
@@ -109,25 +106,22 @@ def _service_warnings(
     if target is not None:
         yield from target_findings(service, target, spec.scale_target_ref.name)
     if spec.sleep.drain == "Selector" and not snapshot.may_drain:
-        yield Finding(
+        yield warning(
             Reason.DRAIN_IGNORED,
             f"sleep.drain: Selector has no effect on Service {spec.service}, which Argo Rollouts leads: a Rollout"
             " whose Service has another key in its selector stops no pod; give the pods a preStop pause",
-            refuses=False,
         )
     if shared_with:
-        yield Finding(
+        yield warning(
             Reason.SHARED_PODS,
             f"other Services lead to the same pods ({', '.join(shared_with)}): their traffic does"
             " not wake the target; give each an ElastiService of its own",
-            refuses=False,
         )
     if target is not None and target.probed is False:
-        yield Finding(
+        yield warning(
             Reason.NO_READINESS_PROBE,
             f"the pods of {spec.scale_target_ref.name} have no readiness probe, so"
             " they count as ready before they listen; add one",
-            refuses=False,
         )
 
 
@@ -157,9 +151,9 @@ def schedule_findings(schedules: Sequence[Schedule], now: dt.datetime) -> Iterat
     """Yield what is wrong with schedules: those that cannot be read, and Awake beside Asleep."""
     for problem in schedule_problems(schedules):
         text = f"{problem}; until then it keeps the target awake"
-        yield Finding(Reason.SCHEDULE_INVALID, text, refuses=False)
+        yield warning(Reason.SCHEDULE_INVALID, text)
     if found := overlap(schedules, now):
-        yield Finding(Reason.SCHEDULE_OVERLAP, found, refuses=False)
+        yield warning(Reason.SCHEDULE_OVERLAP, found)
 
 
 def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
@@ -169,11 +163,10 @@ def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
         except (TypeError, ValueError):
             continue  # it is a problem of the spec, which says so itself
         if "threshold" in trigger.metadata and threshold <= 0:
-            yield Finding(
+            yield warning(
                 Reason.THRESHOLD_ZERO,
                 f"triggers[{index}] has a threshold of {threshold:g}: only a value of exactly 0 lets"
                 " the target sleep; set it above what an idle target shows",
-                refuses=False,
             )
 
 
@@ -201,9 +194,8 @@ class DefinitionCheck:
 
 
 def _outdated(missing: list[str]) -> Finding:
-    return Finding(
+    return warning(
         Reason.DEFINITION_OUTDATED,
         f"the cluster's CustomResourceDefinition is older and drops {', '.join(missing)}; upgrade it:"
         " elasti crd | kubectl apply --server-side --force-conflicts -f -",
-        refuses=False,
     )

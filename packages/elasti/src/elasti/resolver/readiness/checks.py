@@ -137,10 +137,5 @@ async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 _ASKING: dict[
-    DatabaseKind,
-    Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[DatabaseAnswer]],
-] = {
-    DatabaseKind.POSTGRESQL: _postgresql,
-    DatabaseKind.MYSQL: _mysql,
-    DatabaseKind.REDIS: _redis,
-}
+    DatabaseKind, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[DatabaseAnswer]]
+] = {DatabaseKind.POSTGRESQL: _postgresql, DatabaseKind.MYSQL: _mysql, DatabaseKind.REDIS: _redis}

@@ -206,11 +206,7 @@ class ComposedCredentials:
     """`Credentials` out of a header source, a certificate source and trust (None for http)."""
 
     def __init__(
-        self,
-        *,
-        headers: HeaderSource,
-        certificates: CertificateSource,
-        tls: TlsContexts | None,
+        self, *, headers: HeaderSource, certificates: CertificateSource, tls: TlsContexts | None
     ) -> None:
         self._headers = headers
         self._certificates = certificates

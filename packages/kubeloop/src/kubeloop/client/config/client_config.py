@@ -172,10 +172,7 @@ class ClientConfig:
         """
         settings = settings or ClientSettings.read()
         return cls._from_merged(
-            _load(paths, settings),
-            context=context,
-            settings=settings,
-            clock=clock or SystemClock(),
+            _load(paths, settings), context=context, settings=settings, clock=clock or SystemClock()
         )
 
     @classmethod

@@ -151,10 +151,7 @@ def impersonation_of(entry: KubeconfigEntry[AuthInfo]) -> Impersonation | None:
         return None
     try:
         return Impersonation(
-            user=user.as_user,
-            uid=user.as_uid,
-            groups=user.as_groups,
-            extra=user.as_user_extra,
+            user=user.as_user, uid=user.as_uid, groups=user.as_groups, extra=user.as_user_extra
         )
     except ConfigError as error:
         raise entry.location.error(str(error)) from error

@@ -132,10 +132,7 @@ async def _dial_through(
         transport.write(request_bytes("CONNECT", authority, tuple(fields.items()), None))
         _require_tunnel(endpoint, await tunnel.answer)
         upgraded = await asyncio.get_running_loop().start_tls(
-            transport,
-            connection,
-            context,
-            server_hostname=endpoint.server_name or endpoint.host,
+            transport, connection, context, server_hostname=endpoint.server_name or endpoint.host
         )
         assert upgraded is not None
         connection.connection_made(upgraded)

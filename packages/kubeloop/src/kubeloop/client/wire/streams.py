@@ -233,10 +233,7 @@ class StreamTransport:
         """Read one list. Raises `KubeError`."""
         return await self._pipeline.once(
             lambda auth: read_list(
-                self._sent(request, auth),
-                codec,
-                timeout=self._timeouts.list,
-                on_answer=on_answer,
+                self._sent(request, auth), codec, timeout=self._timeouts.list, on_answer=on_answer
             )
         )
 

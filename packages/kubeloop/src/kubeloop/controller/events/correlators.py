@@ -262,10 +262,4 @@ class EventSeries:
 
 def _key(record: EventRecord) -> _Key:
     """Occurrences are the same whatever their notes say."""
-    return (
-        record.subject,
-        record.related,
-        record.type,
-        record.reason,
-        record.action,
-    )
+    return (record.subject, record.related, record.type, record.reason, record.action)

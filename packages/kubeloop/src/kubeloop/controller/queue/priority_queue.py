@@ -130,10 +130,7 @@ class RateLimitedQueue(DelayingQueue[K]):
     """
 
     def __init__(
-        self,
-        *,
-        rate_limiter: RateLimiter[K] | None = None,
-        metrics: QueueMetrics | None = None,
+        self, *, rate_limiter: RateLimiter[K] | None = None, metrics: QueueMetrics | None = None
     ) -> None:
         super().__init__(metrics=metrics)
         self._limiter: RateLimiter[K] = rate_limiter or default_limiter()

@@ -126,9 +126,7 @@ class Reflector(Generic[T]):
         self._pager = ListPager(source, self._options)
         self._watch_list = WatchList(source, self._options)
         self._backoff = QuietResetBackoff(
-            self._options.backoff,
-            reset_after=self._options.backoff_reset,
-            rand=self._options.rand,
+            self._options.backoff, reset_after=self._options.backoff_reset, rand=self._options.rand
         )
         self._internal_errors = RetryWindow(self._options.internal_error_window)
         self._resync = ResyncTimer(
