@@ -148,10 +148,13 @@ class ProbeIdentity(msgspec.Struct, frozen=True, gc=False):
     service: str
 
 
-def probe_request(namespace: str, service: str) -> bytes:
-    """Return the bytes of a probe, which asks whether a port may be published for a Service."""
-    head = f"Host: elasti\r\n{PROBE_HEADER}: {namespace}/{service}\r\nConnection: close\r\n\r\n"
-    return PROBE_PREFIX + head.encode()
+def probe_request(namespace: str, service: str, *, host: str = "elasti", prefix: str = "") -> bytes:
+    """Return the bytes of a probe, which asks whether a port may be published for a Service.
+
+    `host` and `prefix` are for a proxy that routes by host and path.
+    """
+    head = f"GET {prefix}{PROBE_PATH} HTTP/1.1\r\nHost: {host}\r\n"
+    return f"{head}{PROBE_HEADER}: {namespace}/{service}\r\nConnection: close\r\n\r\n".encode()
 
 
 def is_probe(data: bytes) -> bool:

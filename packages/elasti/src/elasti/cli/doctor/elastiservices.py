@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elasti.api import conditions as words
-from elasti.api.names import DRAIN_KEY, KIND
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+from elasti.api.names import DRAIN_KEY, KIND, RESOLVER
 from elasti.api.validation import problems
 from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
@@ -201,19 +202,58 @@ def judge_proxies(daemonsets: Iterable[JsonObject]) -> DoctorFinding:
     )
 
 
+def judge_egress(
+    policies: Iterable[JsonObject], service: Service, elasti: tuple[str, Mapping[str, str]]
+) -> Iterator[DoctorFinding]:
+    """Judge policies that let their pods call those of a Service, and not the resolver in their place."""
+    namespace, selected = service.metadata.namespace, service.spec.selector or {}
+    for policy in policies:
+        rules = (policy.get("spec") or {}).get("egress") or ()
+        # A rule without ports, or with a port without a number, is for all; the resolver's are a range.
+        wide = [
+            rule
+            for rule in rules
+            if not rule.get("ports")
+            or any("endPort" in p or "port" not in p for p in rule["ports"])
+        ]
+        if not _admit(rules, "to", namespace, (namespace, {}), selected):
+            continue
+        if not _admit(wide, "to", namespace, elasti, {"app": RESOLVER}):
+            yield warning(
+                f"NetworkPolicy {namespace}/{policy['metadata']['name']}",
+                f"its pods may call those of Service {service.metadata.name}, but not the resolver in namespace"
+                f" {elasti[0]}: they are refused while the target sleeps, unless another policy allows it",
+                f"Allow egress to the resolver's ports, by default {FIRST_RESOLVER_PORT}-{LAST_RESOLVER_PORT} (port and endPort), of\n"
+                f"  namespaceSelector: {{matchLabels: {{{_NAME_LABEL}: {elasti[0]}}}}}",
+            )
+
+
 def _admits(policy: JsonObject, namespace: str, elasti: tuple[str, Mapping[str, str]]) -> bool:
     """Whether a policy says nothing about ingress, or lets pods of Elasti's namespace in."""
     spec = policy.get("spec") or {}
     if "Ingress" not in (spec.get("policyTypes") or ["Ingress"]):
         return True
-    name, labels = elasti
-    for rule in spec.get("ingress") or ():
-        peers = rule.get("from")
+    return _admit(spec.get("ingress") or (), "from", namespace, elasti)
+
+
+def _admit(
+    rules: Iterable[JsonObject],
+    way: str,
+    namespace: str,
+    other: tuple[str, Mapping[str, str]],
+    pods: Mapping[str, str] | None = None,
+) -> bool:
+    """Whether a rule of a namespace admits another namespace, with its labels; `pods`: its pods with these labels."""
+    name, labels = other
+    for rule in rules:
+        peers = rule.get(way)
         if not peers:
             return True
         for peer in peers:
             if "ipBlock" in peer:
                 return True  # it may well be the pods' network; not known here
+            if pods is not None and not _matches(peer.get("podSelector"), pods):
+                continue
             if "namespaceSelector" in peer:
                 if _matches(peer["namespaceSelector"], {_NAME_LABEL: name, **labels}):
                     return True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _SLICES = "discovery.k8s.io/v1/endpointslices"
+NETWORK_POLICIES = "networking.k8s.io/v1/networkpolicies"
 _FEW = 10
 """Up to this many namespaces are listed one by one; more of them, all at once."""
 
@@ -149,17 +150,19 @@ class Examination:
         daemons = self._client.resource("apps/v1/daemonsets", namespace="kube-system")
         with self._noted("Services", essential=False):
             self._found.append(elastiservices.judge_proxies(await daemons.items().to_list()))
-        policies = await self._list_around(
-            "NetworkPolicies", "networking.k8s.io/v1/networkpolicies", objects
-        )
+        policies = await self._list_around("NetworkPolicies", NETWORK_POLICIES, objects)
         if not policies:
             return
+        own, targets = await self._elasti_labels(), await self._targets(objects)
+        self._found += elastiservices.judge_policies(policies, targets, own)
+
+    async def _elasti_labels(self) -> tuple[str, dict[str, str]]:
+        """Return the namespace of the resolver, with its labels."""
         namespaces = self._client.resource("v1/namespaces")
         labels: dict[str, str] = {}
         with self._noted("NetworkPolicies"):
             labels = _labels(await _or_none(namespaces.get(self._elasti)) or {})
-        targets = await self._targets(objects)
-        self._found += elastiservices.judge_policies(policies, targets, (self._elasti, labels))
+        return self._elasti, labels
 
     async def _targets(
         self, objects: Sequence[ElastiService]

@@ -387,8 +387,8 @@ class WakeablePort:
         return f"{refusal.message}: {', '.join(late)} did not start" if late else refusal.message
 
     def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
-        """Answer the operator's ownership probe, and requests that match the user's rules."""
-        if request.target == _PROBE_TARGET and request.method == b"GET":
+        """Answer ownership probes, below any path that proxies route by, and requests that match the user's rules."""
+        if request.target.endswith(_PROBE_TARGET) and request.method == b"GET":
             return self._service.identity
         # Also while pods serve: a forwarded health check would count as use, and the workload would never
         # sleep.
