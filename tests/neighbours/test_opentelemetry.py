@@ -26,7 +26,7 @@ service:
 
 @contextlib.asynccontextmanager
 async def collector(log: Path, port: int) -> AsyncIterator[None]:
-    command = [program("otel-collector"), f"--config=yaml:{CONFIG.format(port=port)}"]
+    command = [str(program("otel-collector")), f"--config=yaml:{CONFIG.format(port=port)}"]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(*command, stdout=output, stderr=output)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -136,9 +137,8 @@ async def test_refused_spans_are_dropped_and_counted():
         async with running(Tracer(collector.settings, "test")) as tracer:
             for dropped in (1, 2):
                 hold(tracer)
-                await eventually(
-                    lambda wanted=dropped: tracer.counts["dropped"] == wanted, timeout=5
-                )
+                counted = {"sent": 0, "dropped": dropped}
+                await eventually(functools.partial(counted.__eq__, tracer.counts), timeout=5)
             collector.status = 200
             hold(tracer)
             await collector.has(1)
