@@ -13,19 +13,16 @@ import hashlib
 import re
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
+from elasti.authn.settings import AuthnSettings
 from elasti.logger import get_logger
 from kubeloop.http.client import HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.metrics.text import MetricFamily
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.authn.settings import AuthnSettings
 
 Times: TypeAlias = tuple[float, float]
 """Begin and end, in seconds since 1970."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
-from elasti.api.types import ColdStartStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from elasti.api.types import ElastiService, ObservedStatus
+from elasti.api.types import ColdStartStatus, ElastiService, ObservedStatus
 
 DAY = 86400.0
 QUIET_SHARE = 0.2

@@ -17,14 +17,11 @@ import heapq
 import math
 import re
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from elasti.api.types import ElastiService, ElastiServiceStatus, Schedule
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from elasti.api.types import ElastiService, ElastiServiceStatus, Schedule
 
 AWAKE, ASLEEP, FREE = "Awake", "Asleep", "Free"
 LONGEST_LEAD = 600.0

@@ -10,21 +10,25 @@ target up while no operator leads.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from elasti.api.conditions import WakeCause
-from elasti.api.types import CapacityStatus, SleepRecord, UsageStatus
+from elasti.api.types import (
+    CapacityStatus,
+    DozeStatus,
+    ElastiService,
+    ElastiServiceStatus,
+    LastWake,
+    SleepRecord,
+    UsageStatus,
+)
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import format_time, parse_time, unix_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator, Sequence
-
-    from elasti.api.types import DozeStatus, ElastiService, ElastiServiceStatus, LastWake
 
 MOST_RECENT = 20
 NOTHING = CapacityStatus()

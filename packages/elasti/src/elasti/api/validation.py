@@ -10,24 +10,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from elasti.api.parsing import parse_duration
 from elasti.api.triggers.registry import read_metadata, trigger_type
-from elasti.api.types import AUTOSCALER_KINDS, ENGAGE_SETTLE_REMEDY, LONGEST_ENGAGE_SETTLE
+from elasti.api.types import (
+    AUTOSCALER_KINDS,
+    ENGAGE_SETTLE_REMEDY,
+    LONGEST_ENGAGE_SETTLE,
+    ElastiService,
+    ElastiServiceSpec,
+    EnabledPeriod,
+    IgnoreRule,
+    ProbeResponse,
+)
 from elasti.safe_regex import ExpressionCompiler
 from kubeloop.objects.quantities import Quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from elasti.api.types import (
-        ElastiService,
-        ElastiServiceSpec,
-        EnabledPeriod,
-        IgnoreRule,
-        ProbeResponse,
-    )
 
 # Any moment will do: the expression is only parsed.
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)

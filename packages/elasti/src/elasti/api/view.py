@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from elasti.api.conditions import MAY_SLEEP, READY, Obstacle, Reason
 from elasti.api.dependencies import DependencyGraph
 from elasti.api.states import NOT_READY, OBSERVED, State, state_word
-from kubeloop.objects.meta import ObjectName
+from elasti.api.types import ElastiService, StatusCondition
+from kubeloop.objects.meta import JsonObject, ObjectName
 from kubeloop.objects.times import format_time, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.types import ElastiService, StatusCondition
-    from kubeloop.objects.meta import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

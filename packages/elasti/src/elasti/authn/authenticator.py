@@ -19,8 +19,9 @@ import asyncio
 import hashlib
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 from elasti.authn.jwks import ClusterKeySource, FileKeySource, JwksVerifier, KeySource
 from elasti.authn.settings import AuthenticationMode, AuthnSettings
@@ -28,13 +29,9 @@ from elasti.authn.tokens import MAX_TOKEN_BYTES, TokenDecision, TokenVerifier, V
 from elasti.logger import get_logger
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 DECISION_TTL = 60.0
 STALE_TTL = 3600.0

@@ -17,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -33,17 +35,11 @@ from elasti.authn.tokens import (
     verified_claims,
 )
 from elasti.logger import get_logger
+from kubeloop.aio.clock import Clock
 from kubeloop.aio.tasks import SingleFlight
 from kubeloop.client import request
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-
 
 _CONFIGURATION_PATH = "/.well-known/openid-configuration"
 _JWKS_PATH = "/openid/v1/jwks"

@@ -20,20 +20,16 @@ import contextlib
 import functools
 import math
 import ssl
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasti.api.names import TLS_NAME
 from elasti.authn.authenticator import AccessDenied
 from elasti.logger import get_logger
 from kubeloop.client.auth.tls import ClientKeyPair, PemSource, TlsContexts, present_certificate
 from kubeloop.client.errors import ConfigError
-from kubeloop.http.client import ConnectFailed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from kubeloop.http.client import Answer, HttpClient
+from kubeloop.http.client import Answer, ConnectFailed, HttpClient
 
 _WARN_EVERY = 60.0
 # How many peers that spoke TLS are remembered, by URL.

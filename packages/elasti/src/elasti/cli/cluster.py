@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kubeloop.client import ClientConfig
+from kubeloop.client import ClientConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

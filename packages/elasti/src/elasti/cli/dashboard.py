@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import click
 
 from elasti.cli import options
+from elasti.cli.cluster import AccessOptions
 from elasti.cli.rendering import echo
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from elasti.cli.cluster import AccessOptions
-    from kubeloop.client import Client
+from kubeloop.client import Client
 
 
 @click.command("dashboard")

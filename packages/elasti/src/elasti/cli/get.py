@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from elasti.api.names import GROUP, NAMESPACE
+from elasti.api.view import ElastiServiceRow
+from elasti.cli.cluster import AccessOptions
+from elasti.cli.exits import Failure
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
@@ -29,15 +33,8 @@ from elasti.cli.rendering import (
     widths,
     with_time_left,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from elasti.api.view import ElastiServiceRow
-    from elasti.cli.cluster import AccessOptions
-    from elasti.cli.exits import Failure
-    from elasti.dashboard.live import HeldCounts
-    from kubeloop.client import Client
+from elasti.dashboard.live import HeldCounts
+from kubeloop.client import Client
 
 _TABLES = ("table", "wide")
 HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")

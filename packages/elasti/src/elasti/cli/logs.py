@@ -12,16 +12,14 @@ import datetime as dt
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
 from elasti.api.parsing import misspelt_variables
 from elasti.logger import get_logger, keys_of
 from kubeloop.objects.times import format_micro_time
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 REDACTED = "(redacted)"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
@@ -19,13 +19,9 @@ from elasti.api.types import CapacityStatus, ElastiService
 from elasti.dashboard.live import HeldCounts, own_requests, read_held
 from elasti.dashboard.model import Surroundings, key_of, service_row
 from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.client import Client
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _GATHER = 0.25
 _LIVE_PERIOD = 3.0

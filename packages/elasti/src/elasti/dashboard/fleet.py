@@ -8,23 +8,18 @@ over their time; what a deleted ElastiService released is gone.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
+from elasti.api.types import ElastiService
 from elasti.api.usage import releases
+from elasti.dashboard.feed import Feed
 from elasti.dashboard.model import key_of
+from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden
-from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Mapping
-
-    from elasti.api.types import ElastiService
-    from elasti.dashboard.feed import Feed
-    from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
 
 BUCKETS = 168
 """How many points a history has: an hour each in a week."""

@@ -15,7 +15,8 @@ import dataclasses
 import ipaddress
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,19 +24,14 @@ from elasti.api.defaults import RESOLVER_ADMIN_PORT, TRIGGER_VALUE_METRIC
 from elasti.api.names import DASHBOARD, OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
 from elasti.api.types import CapacityStatus
 from elasti.api.usage import RequestingPod, pod_request
+from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
 from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.metrics.reader import samples
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.names import url_host
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
-
 
 TriggerValues: TypeAlias = dict[str, dict[int, float]]
 """By ElastiService, `namespace/name`, and by the trigger's place in its spec."""

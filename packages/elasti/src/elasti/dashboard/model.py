@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,15 +17,11 @@ from elasti.api.names import DOZE_GUARD, KEEP_AWAKE_ANNOTATION
 from elasti.api.observed import explained
 from elasti.api.schedules import outlook
 from elasti.api.states import State
+from elasti.api.types import ElastiService
 from elasti.api.usage import MOST_RECENT, recorded_sleeps
 from elasti.api.view import moment, row_of, shown_state, why_of, worker_lines
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from elasti.api.types import ElastiService
-    from kubeloop.objects.meta import JsonObject
 
 _WEEK = dt.timedelta(days=7)
 _PATIENCE = 60.0

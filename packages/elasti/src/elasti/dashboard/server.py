@@ -25,7 +25,7 @@ import html
 import importlib.resources
 import re
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 
 import msgspec
 import yaml
@@ -35,20 +35,16 @@ from elasti.api.states import RESTING
 from elasti.api.types import ElastiService
 from elasti.api.view import dependency_tree
 from elasti.api.wire import Ask
+from elasti.dashboard.feed import Feed, Listener
 from elasti.dashboard.fleet import fleet_view
 from elasti.dashboard.live import read_trigger_values
 from elasti.dashboard.model import cold_start_stages, service_detail, state_of
+from kubeloop.client import Client
 from kubeloop.client.errors import ApiError, KubeError, ServiceUnavailable, Status
 from kubeloop.http.server import ConnectionLimits, HttpError, HttpServer, Request, Response, Router
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.names import DNS_LABEL_63, DNS_SUBDOMAIN
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
-
-    from elasti.dashboard.feed import Feed, Listener
-    from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
 
 _LOOPBACK = "127.0.0.1"
 # Fewer than the connections of a server, so that a page always loads, however many are open.

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from typing import TYPE_CHECKING
 
 from elasti.api.names import TLS_NAME
 from elasti.logger import get_logger
+from elasti.operator.settings import OperatorSettings
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
 from kubeloop.webhook.certificate_secret import (
     CertificateSecret,
@@ -21,11 +23,6 @@ from kubeloop.webhook.certificate_secret import (
     RenewalOrder,
     renewed_apart,
 )
-
-if TYPE_CHECKING:
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
 
 # Kubelets bring a changed Secret to pods within two minutes; a node that is cut off may take longer.
 LIFETIMES = Lifetimes(settle=dt.timedelta(days=1))

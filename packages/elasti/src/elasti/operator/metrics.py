@@ -6,23 +6,19 @@ with it; only that it ended stays to be seen for a while, for those that ended l
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from elasti.api.conditions import TransitionReason
 from elasti.api.defaults import COLD_START_BOUNDS, TRIGGER_VALUE_METRIC
+from elasti.api.states import State
 from elasti.api.types import CapacityStatus, ElastiServiceSpec, ElastiServiceStatus, UsageStatus
 from elasti.api.usage import with_present
 from kubeloop.aio.clock import SystemClock
+from kubeloop.controller.reconcile import Request
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import MetricKind, OwnedSeries
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from elasti.api.conditions import TransitionReason
-    from elasti.api.states import State
-    from kubeloop.controller.reconcile import Request
 
 _SUCCESS = "success"
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)

@@ -13,13 +13,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubeloop.controller.reconcile import Request
-
+from kubeloop.controller.reconcile import Request
 
 _MAX_QUEUED = 4
 

@@ -17,22 +17,19 @@ ending. So such a target stays at zero until its pods are gone.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from elasti.api.names import FIELD_MANAGER
 from elasti.logger import get_logger
 from elasti.operator.model.targets import ScaleTarget, ScaleView
+from kubeloop.client.client import Client
+from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import ApiError, Conflict, Forbidden
+from kubeloop.client.subresource import Subresource
 from kubeloop.objects.core import PODS, Pod
 from kubeloop.objects.meta import SlimMeta
 from kubeloop.objects.patches import ApplyPatch
-
-if TYPE_CHECKING:
-    from kubeloop.client.client import Client
-    from kubeloop.client.discovery import ResourceInfo
-    from kubeloop.client.subresource import Subresource
 
 # The refusals of a server, or a role, that does not let a scale be applied; an update may still pass.
 _NOT_APPLICABLE = frozenset({400, 403, 405, 415, 422, 500, 501})

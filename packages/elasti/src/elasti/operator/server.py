@@ -12,7 +12,8 @@ Connections that say nothing, or too slowly, keep no wake-up out (`kubeloop.http
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -27,18 +28,13 @@ from elasti.api.wire import (
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from elasti.authn.tls import PeerTls
 from elasti.logger import bound, get_logger
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.waking.requests import WakeRequests
+from elasti.operator.watch.directory import Directory
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.http.health import HealthChecks, HealthServer
-from kubeloop.http.server import Handler, Request, Response
+from kubeloop.http.server import ConnectionLimits, Handler, Request, Response
 from kubeloop.metrics.text import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.waking.requests import WakeRequests
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.http.server import ConnectionLimits
 
 _LONGEST_CLIENT = 300
 _log = get_logger(__name__)

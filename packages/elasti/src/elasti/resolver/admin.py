@@ -14,21 +14,16 @@ loop runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from elasti.api.wire import ACTIVITY_PATH
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from elasti.authn.tls import PeerTls
+from elasti.resolver.metrics import AdminView
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import WorkerUnreachable
 from kubeloop.http.server import ConnectionLimits, HttpError, HttpServer, Request, Response, Router
 from kubeloop.metrics.text import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    from elasti.resolver.metrics import AdminView
-
 
 # Probes, Prometheus and two operators need a few; `limits.py` reserves 96 for everything but data.
 CONNECTIONS = 32

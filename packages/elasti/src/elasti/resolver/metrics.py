@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple, Protocol
 
 from elasti.api.wire import ActivityReport, LastStart
+from elasti.resolver.ports.listeners import ServicePortListeners
+from elasti.resolver.ports.shared_port import SharedPort
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.services.operators import OperatorClient
+from elasti.resolver.services.registry import ServiceRegistry
+from elasti.resolver.services.service import WakeableService
+from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import MetricFamily, exposition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from elasti.resolver.ports.listeners import ServicePortListeners
-    from elasti.resolver.ports.shared_port import SharedPort
-    from elasti.resolver.projections import ServiceKey
-    from elasti.resolver.services.operators import OperatorClient
-    from elasti.resolver.services.registry import ServiceRegistry
-    from elasti.resolver.services.service import WakeableService
-    from kubeloop.metrics.library import LibraryMetrics
-
 
 _PREFIX = "elasti_resolver_"
 _SERVER_ERROR = 5

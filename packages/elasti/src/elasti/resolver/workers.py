@@ -16,7 +16,8 @@ import contextlib
 import dataclasses
 import re
 import signal
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import IO
 from urllib.parse import urlencode
 
 import msgspec
@@ -24,15 +25,10 @@ import msgspec
 from elasti.api.wire import ACTIVITY_PATH, ActivityReport, activity_query
 from elasti.logger import get_logger
 from elasti.resolver.metrics import Readiness
+from elasti.resolver.projections import ServiceKey
 from kubeloop.http.client import AnswerTooLong, HttpClient, request_bytes
+from kubeloop.http.connection import Connection
 from kubeloop.http.framing import FramingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from elasti.resolver.projections import ServiceKey
-    from kubeloop.http.connection import Connection
-
 
 _RESTART_AFTER = 1.0
 

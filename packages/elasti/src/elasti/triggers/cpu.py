@@ -7,19 +7,15 @@ the trigger is a Veto by default. One list of a namespace serves all its targets
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 
+from elasti.api.triggers.cluster import CpuMetadata
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, ServiceUnavailable
 from kubeloop.objects.meta import ObjectMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.triggers.cluster import CpuMetadata
-    from kubeloop.client.client import Client
 
 _PODS = "metrics.k8s.io/v1beta1/pods"
 _UNITS = {"n": 1e-6, "u": 1e-3, "m": 1.0, "k": 1e6}

@@ -9,11 +9,11 @@ operator reaches pods that the author of a trigger may not.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from elasti.api.triggers.cluster import MAX_STATES
+from elasti.api.triggers.cluster import MAX_STATES, HttpMetadata
 from elasti.safe_regex import compile_safely
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from elasti.triggers.responses import (
@@ -23,10 +23,7 @@ from elasti.triggers.responses import (
     guarded_client,
     refuse_packed,
 )
-
-if TYPE_CHECKING:
-    from elasti.api.triggers.cluster import HttpMetadata
-    from kubeloop.http.client import Answer
+from kubeloop.http.client import Answer
 
 _MAX_BYTES = 1 << 16
 _SUCCESS, _REDIRECTS = range(200, 300), range(300, 400)

@@ -8,23 +8,25 @@ awake stays awake until the pause is over.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import msgspec
 
 from elasti.api.names import PAUSED, PAUSED_REPLICAS, UNPAUSED
+from elasti.api.triggers.cluster import KedaMetadata
 from elasti.api.types import AUTOSCALER_KINDS
-from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
+from elasti.triggers.reader import (
+    FindObject,
+    ReadContext,
+    ReaderSettings,
+    TriggerReader,
+    TriggerReading,
+)
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.informer import Updated
+from kubeloop.informer.handlers import Notification
 from kubeloop.objects.meta import LabeledMeta, ObjectName
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from elasti.api.triggers.cluster import KedaMetadata
-    from elasti.triggers.reader import FindObject
-    from kubeloop.informer.handlers import Notification
 
 SCALED_OBJECTS = AUTOSCALER_KINDS["keda"].resource
 _TIMEOUT = 5.0

@@ -14,21 +14,18 @@ import asyncio
 import math
 import ssl
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import msgspec
 
 from elasti.api.triggers.cluster import KUBELET_INSECURE_TLS
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.objects.names import url_host
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
-
-    from kubeloop.client.client import Client
 
 _DEFAULT_PORT = 10250
 _TIMEOUT = 5.0

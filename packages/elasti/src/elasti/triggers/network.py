@@ -19,9 +19,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from elasti.api.triggers.cluster import KUBELET_ACCOUNT_VARIABLE, KUBELET_INSECURE_TLS, KUBELET_PORT
+from elasti.api.triggers.cluster import (
+    KUBELET_ACCOUNT_VARIABLE,
+    KUBELET_INSECURE_TLS,
+    KUBELET_PORT,
+    NetworkMetadata,
+)
 from elasti.triggers.kubelets import KubeletAccess, Kubelets, KubeletUnreadable, PodCounters
 from elasti.triggers.reader import (
     ReadContext,
@@ -30,15 +36,10 @@ from elasti.triggers.reader import (
     TriggerReader,
     TriggerReading,
 )
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.objects.core import Container, HttpGetAction, Pod, Probe
 from kubeloop.probes.checks import probe_request
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
-
-    from elasti.api.triggers.cluster import NetworkMetadata
-    from kubeloop.client.client import Client
 
 MARGIN = 0.25
 """The part of the floor that use must exceed it by: sizes of probes are not known better."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping
 
+from elasti.api.triggers.cluster import PodsMetadata
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from elasti.triggers.responses import (
     PodQueries,
@@ -27,13 +28,8 @@ from elasti.triggers.responses import (
     refuse_packed,
 )
 from kubeloop.aio.tasks import TimeBudget
+from kubeloop.http.client import Answer
 from kubeloop.metrics.reader import MetricSum, NotExposition
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
-    from elasti.api.triggers.cluster import PodsMetadata
-    from kubeloop.http.client import Answer
 
 _MAX_BYTES = 16 << 20
 _CHUNK = 32 * 1024

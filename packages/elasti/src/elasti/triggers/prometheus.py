@@ -18,24 +18,32 @@ import os
 import socket
 import ssl
 import urllib.parse
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from elasti.api.triggers.destinations import DENIED, Destinations
-from elasti.api.triggers.prometheus import ADDRESS, AUTHORIZATION, SERVERS, ServerAddress
+from elasti.api.triggers.prometheus import (
+    ADDRESS,
+    AUTHORIZATION,
+    SERVERS,
+    PrometheusMetadata,
+    ServerAddress,
+)
 from elasti.logger import get_logger
-from elasti.triggers.reader import SecretUnavailable, TriggerReader, TriggerReading
+from elasti.triggers.reader import (
+    ReadContext,
+    ReaderSettings,
+    ReadSecret,
+    SecretUnavailable,
+    TriggerReader,
+    TriggerReading,
+)
 from elasti.triggers.responses import DestinationDenied, destinations_of, guarded_client
+from kubeloop.aio.clock import Clock
 from kubeloop.client.auth.credentials import basic
 from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-
-    from elasti.api.triggers.prometheus import PrometheusMetadata
-    from elasti.triggers.reader import ReadContext, ReaderSettings, ReadSecret
-    from kubeloop.aio.clock import Clock
 
 _TIMEOUT = 5.0
 _MAX_BYTES = 1 << 20

@@ -15,19 +15,16 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from elasti.api.triggers.destinations import ALLOWED, DENIED, Destinations
+from elasti.triggers.reader import ReaderSettings, ScrapeTarget
 from kubeloop.aio.tasks import parallelize_until
 from kubeloop.http.client import Answer, AnswerTooLong, ConnectFailed, HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.objects.names import url_host
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from elasti.triggers.reader import ReaderSettings, ScrapeTarget
 
 _TIMEOUT = 5.0
 _TOGETHER = 10.0

@@ -11,14 +11,10 @@ stays with its pod.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
 
+from elasti.api.triggers.cluster import TrafficMetadata
 from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from elasti.api.triggers.cluster import TrafficMetadata
 
 
 class TrafficReader(TriggerReader):

@@ -13,17 +13,14 @@ import enum
 import functools
 import importlib
 import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from elasti.api.descriptions import about
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from elasti.api.rbac import PolicyRule
+from elasti.api.rbac import PolicyRule
 
 REDACTED = "(redacted)"
 

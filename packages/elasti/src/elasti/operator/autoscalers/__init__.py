@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from elasti.api.types import AUTOSCALER_KINDS
-
-if TYPE_CHECKING:
-    from elasti.operator.autoscalers.base import Autoscaler
+from elasti.operator.autoscalers.base import Autoscaler
 
 AUTOSCALERS: tuple[type[Autoscaler], ...] = tuple(
     importlib.import_module(f"{__name__}.{name}").AUTOSCALER for name in AUTOSCALER_KINDS

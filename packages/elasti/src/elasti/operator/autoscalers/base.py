@@ -12,21 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
 
-from elasti.api.types import AUTOSCALER_KINDS
+from elasti.api.conditions import Reason
+from elasti.api.rbac import PolicyRule
+from elasti.api.types import AUTOSCALER_KINDS, ElastiServiceSpec
 from elasti.operator.model.findings import Finding
 from elasti.operator.model.records import AutoscalerRef
+from kubeloop.client.client import Client
 from kubeloop.client.errors import NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from elasti.api.conditions import Reason
-    from elasti.api.rbac import PolicyRule
-    from elasti.api.types import ElastiServiceSpec
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _FRESH = 300.0
 _MAX_KNOWN = 10_000

@@ -6,14 +6,10 @@ scale to zero itself (`minReplicas: 0`): then it goes on, and may undo what we d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from elasti.api.conditions import Reason
 from elasti.api.rbac import PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler, AutoscalerConflict
-
-if TYPE_CHECKING:
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 class Hpa(Autoscaler):

@@ -10,7 +10,8 @@ target sleeps because of us.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from elasti.api.conditions import Reason
 from elasti.api.names import (
@@ -24,12 +25,8 @@ from elasti.api.rbac import READ, PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kubeloop.objects.meta import JsonObject
 
 _POLL = 0.25
 _TRIES = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from elasti.api.conditions import Obstacle, Reason
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.parsing import parse_duration
 from elasti.api.states import DozeState, State
-from elasti.api.types import DozeStatus
+from elasti.api.types import DozeStatus, ElastiService
 from elasti.logger import get_logger
 from elasti.operator.doze.machine import (
     AddSpare,
@@ -26,6 +26,7 @@ from elasti.operator.doze.machine import (
     Resize,
     Seen,
     Wish,
+    Write,
     is_deferred,
     plan,
     step,
@@ -33,26 +34,19 @@ from elasti.operator.doze.machine import (
 from elasti.operator.doze.reader import FRESH
 from elasti.operator.doze.requests import Originals, command, is_settled, noted, released, resize
 from elasti.operator.model.doze import DozePod, DozeView
-from elasti.operator.model.facts import Verdict
-from elasti.operator.model.state import is_in_force
+from elasti.operator.model.facts import Facts, Verdict
+from elasti.operator.model.state import ServiceState, is_in_force
 from elasti.operator.model.targets import target_of
+from elasti.operator.report.events import EventReporter
 from elasti.operator.report.status import doze_fields
-from elasti.operator.waking.waker import doze_origin
+from elasti.operator.scale_handler import ScaleHandler
+from elasti.operator.waking.waker import Waker, doze_origin
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from kubeloop.objects.core import PODS
 from kubeloop.objects.patches import JsonPatch
 from kubeloop.objects.times import format_time, unix_seconds
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.doze.machine import Write
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.scale_handler import ScaleHandler
-    from elasti.operator.waking.waker import Waker
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
 
 _OVERDUE = 10.0
 """Seconds for kubelets to give requests back before it counts as stuck."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from elasti.api.states import DozeState
+from elasti.api.types import DozeStatus
 from elasti.operator.doze.requests import Originals, is_settled, resize
-
-if TYPE_CHECKING:
-    from elasti.api.types import DozeStatus
-    from elasti.operator.model.doze import DozePod
-    from kubeloop.objects.meta import JsonObject
+from elasti.operator.model.doze import DozePod
+from kubeloop.objects.meta import JsonObject
 
 
 class Wish(enum.Enum):

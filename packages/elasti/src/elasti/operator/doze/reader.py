@@ -7,26 +7,23 @@ reconcile.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elasti.api.types import ElastiService
 from elasti.operator.doze import refusals
 from elasti.operator.doze.requests import RESOURCES
 from elasti.operator.model.doze import DozePod, DozeView
+from elasti.operator.model.facts import ClusterSnapshot
+from elasti.operator.model.findings import Finding
+from elasti.operator.model.state import ServiceState
 from elasti.operator.model.targets import target_of
-from elasti.operator.scale_handler import NotScalable
+from elasti.operator.scale_handler import NotScalable, ScaleHandler
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.directory import Directory
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.objects.core import PODS
 from kubeloop.objects.quantities import Quantity
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.model.facts import ClusterSnapshot
-    from elasti.operator.model.findings import Finding
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.scale_handler import ScaleHandler
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.client.client import Client
 
 FRESH = 60.0
 _HPAS = "autoscaling/v2/horizontalpodautoscalers"

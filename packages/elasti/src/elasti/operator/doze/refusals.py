@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasti.api.conditions import Reason
 from elasti.api.triggers.registry import Role
+from elasti.api.types import ElastiService, ElastiServiceSpec
 from elasti.operator.doze.requests import RESOURCES, noted
+from elasti.operator.model.doze import DozePod, DozeView
 from elasti.operator.model.findings import Finding
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService, ElastiServiceSpec
-    from elasti.operator.model.doze import DozePod, DozeView
 
 NOT_ENABLED = Finding(
     Reason.DOZE_NOT_ENABLED,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from elasti.api.types import DozedContainer
+from elasti.api.types import DozedContainer, DozeSpec
 from elasti.api.validation import LEAST_CPU
+from elasti.operator.model.doze import DozeContainer, DozePod, DozeView
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import pointer
 from kubeloop.objects.quantities import Notation, Quantity
-
-if TYPE_CHECKING:
-    from elasti.api.types import DozeSpec
-    from elasti.operator.model.doze import DozeContainer, DozePod, DozeView
-    from kubeloop.objects.meta import JsonObject
 
 RESOURCES = ("cpu", "memory")
 _MIB = 2**20

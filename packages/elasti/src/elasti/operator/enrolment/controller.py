@@ -12,9 +12,11 @@ import copy
 import dataclasses
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from elasti.api.names import ELASTISERVICES, ENROLMENT_FIELD_MANAGER, TEMPLATES
+from elasti.api.types import ElastiService
 from elasti.logger import bound, get_logger
 from elasti.operator.enrolment.decide import Action, EnrolmentDecision, Surroundings, decide
 from elasti.operator.enrolment.finder import (
@@ -28,8 +30,13 @@ from elasti.operator.enrolment.finder import (
 from elasti.operator.model.findings import lasting_selector
 from elasti.operator.model.targets import target_of, workers_of
 from elasti.operator.pacing import RateSpacer
+from elasti.operator.report.events import EventReporter
+from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.caches import BY_PART, BY_SELECTOR
-from elasti.operator.watch.informer_manager import InformerManager
+from elasti.operator.watch.informer_manager import InformerManager, Scope
+from kubeloop.aio.clock import Clock
+from kubeloop.client import Resource
+from kubeloop.client.client import Client
 from kubeloop.client.errors import ApplyConflict, Forbidden, Invalid, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.controller import Controller
@@ -37,20 +44,8 @@ from kubeloop.controller.predicates import version_changed
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.informer.store import NAMESPACE
-from kubeloop.objects.meta import PartialObjectMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.informer_manager import Scope
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client import Resource
-    from kubeloop.client.client import Client
-    from kubeloop.objects.core import Service
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.core import Service
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 _log = get_logger(__name__)
 _WRITES_A_SECOND = 10.0

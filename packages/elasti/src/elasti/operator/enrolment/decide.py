@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +27,7 @@ from elasti.api.names import (
 )
 from elasti.api.observed import policy_patch
 from elasti.api.schedules import schedule_problems
-from elasti.api.types import ElastiServiceSpec, is_object_name
+from elasti.api.types import ElastiService, ElastiServiceSpec, is_object_name
 from elasti.api.validation import problems
 from elasti.operator.enrolment.finder import (
     Workload,
@@ -39,12 +39,9 @@ from elasti.operator.enrolment.finder import (
 )
 from elasti.operator.model.findings import refusal, service_findings
 from elasti.operator.model.targets import target_of, workers_of
+from kubeloop.objects.core import Service
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from kubeloop.objects.core import Service
-    from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 OBSERVE, ENFORCE, NEVER = "observe", "enforce", "never"
 DEFAULT_TEMPLATE = "default"

@@ -5,22 +5,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from elasti.api.names import PRIVATE_LABEL
 from elasti.api.types import AUTOSCALER_KINDS
 from elasti.operator.model.findings import Finding, lasting_selector, refusal, service_findings
+from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import LabeledMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from kubeloop.client import Client
-    from kubeloop.objects.core import Service
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.core import Service
+from kubeloop.objects.meta import JsonObject, LabeledMeta
 
 KINDS = ("Deployment", "StatefulSet")
 

@@ -11,22 +11,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from elasti.api.names import MANAGED_BY, PAGE_CONFIG_MAP, private_service_name
 from elasti.api.states import State
-from elasti.api.types import CapacityStatus
+from elasti.api.types import CapacityStatus, ElastiService
 from elasti.api.usage import is_flapping
 from elasti.logger import get_logger
+from elasti.operator.autoscalers.base import Autoscalers
+from elasti.operator.doze.reader import DozeReader
 from elasti.operator.handover.observe import can_have_ports
-from elasti.operator.handover.ports import port_owner
+from elasti.operator.handover.ports import PortBook, port_owner
 from elasti.operator.model.children import FAMILIES, families, slice_names
 from elasti.operator.model.facts import ClusterSnapshot
 from elasti.operator.model.findings import Finding, lasting_selector
-from elasti.operator.model.targets import workers_of
-from elasti.operator.report.warnings import findings_of, keep_awake_complaint, schedule_findings
+from elasti.operator.model.state import ServiceState
+from elasti.operator.model.targets import ScaleTarget, workers_of
+from elasti.operator.report.warnings import (
+    DefinitionCheck,
+    findings_of,
+    keep_awake_complaint,
+    schedule_findings,
+)
 from elasti.operator.scale_handler import NotScalable
-from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
+from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE, OperatorCaches
+from elasti.operator.watch.directory import CRDDetails, Directory
+from elasti.operator.watch.neighbours import Neighbours
+from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.objects.core import (
     MANAGED_BY_LABEL,
@@ -36,26 +49,9 @@ from kubeloop.objects.core import (
     EndpointSlice,
     Pod,
     Service,
+    ServiceEndpoint,
 )
 from kubeloop.objects.meta import compare_versions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.autoscalers.base import Autoscalers
-    from elasti.operator.doze.reader import DozeReader
-    from elasti.operator.handover.ports import PortBook
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.model.targets import ScaleTarget
-    from elasti.operator.report.warnings import DefinitionCheck
-    from elasti.operator.watch.caches import OperatorCaches
-    from elasti.operator.watch.directory import CRDDetails, Directory
-    from elasti.operator.watch.neighbours import Neighbours
-    from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.objects.core import ServiceEndpoint
 
 _AT_ONCE = 4
 _log = get_logger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,20 +18,18 @@ from elasti.api.names import (
 )
 from elasti.api.types import ElastiService
 from elasti.logger import get_logger
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.state import ServiceState
 from elasti.operator.report.status import port_statuses
+from elasti.operator.settings import OperatorSettings
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Conflict, Invalid, NotFound
+from kubeloop.client.resource import Resource
+from kubeloop.client.subresource import Subresource
 from kubeloop.controller.finalizers import add_finalizers
 from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.client.resource import Resource
-    from kubeloop.client.subresource import Subresource
 
 _log = get_logger(__name__)
 

@@ -8,45 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.states import State
+from elasti.api.wire import ActivityReport
 from elasti.logger import get_logger
+from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.handover import plan as plans
+from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
+from elasti.operator.handover.listing import SlicePublisher
+from elasti.operator.handover.plan import Write
+from elasti.operator.handover.resolver_client import ResolverClient
+from elasti.operator.handover.scale_conflicts import ScaleConflicts
+from elasti.operator.handover.workers import Workers
+from elasti.operator.idleness.decisions import Decisions
+from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.children import drain_patch
-from elasti.operator.model.facts import Verdict
+from elasti.operator.model.facts import Facts, Verdict
+from elasti.operator.model.records import AutoscalerRef
 from elasti.operator.model.requests import WakeOrigin
-from elasti.operator.model.state import Activity, Park, is_in_force
+from elasti.operator.model.state import Activity, Park, ServiceState, is_in_force
 from elasti.operator.model.targets import target_of
-from elasti.operator.scale_handler import ScaleDown, ScaleUp
-from elasti.operator.waking.waker import WakeUp
+from elasti.operator.report.events import EventReporter
+from elasti.operator.scale_handler import ScaleDown, ScaleHandler, ScaleUp
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.waking.waker import Waker, WakeUp
+from kubeloop.client.client import Client
 from kubeloop.client.errors import AlreadyExists, Conflict, KubeError
+from kubeloop.controller.reconcile import Request
 from kubeloop.objects.core import SERVICES, Service, ServiceEndpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from elasti.api.wire import ActivityReport
-    from elasti.operator.autoscalers.base import Autoscalers
-    from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
-    from elasti.operator.handover.listing import SlicePublisher
-    from elasti.operator.handover.plan import Write
-    from elasti.operator.handover.resolver_client import ResolverClient
-    from elasti.operator.handover.scale_conflicts import ScaleConflicts
-    from elasti.operator.handover.workers import Workers
-    from elasti.operator.idleness.decisions import Decisions
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.records import AutoscalerRef
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.scale_handler import ScaleHandler
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.waking.waker import Waker
-    from kubeloop.client.client import Client
-    from kubeloop.controller.reconcile import Request
 
 _log = get_logger(__name__)
 

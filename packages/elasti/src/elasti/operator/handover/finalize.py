@@ -20,38 +20,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.api.states import State
 from elasti.logger import get_logger
+from elasti.operator.doze.dozer import Dozer
+from elasti.operator.handover.cluster_reader import ClusterReader
+from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.listing import SlicePublisher
+from elasti.operator.handover.quarantine import PortQuarantine
+from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.children import drain_patch, is_drained
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.state import ServiceState
 from elasti.operator.model.targets import target_of, wake_replicas
+from elasti.operator.report.events import EventReporter
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.caches import OperatorCaches
+from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.informer_manager import Scope
 from kubeloop.aio.wait import until
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.finalizers import remove_finalizers
 from kubeloop.objects.core import SERVICES, SLICES, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from elasti.operator.doze.dozer import Dozer
-    from elasti.operator.handover.cluster_reader import ClusterReader
-    from elasti.operator.handover.execute import HandoverExecutor
-    from elasti.operator.handover.listing import SlicePublisher
-    from elasti.operator.handover.quarantine import PortQuarantine
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.caches import OperatorCaches
-    from elasti.operator.watch.directory import Directory
-    from elasti.operator.watch.informer_manager import Scope
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import ObjectMeta
-
+from kubeloop.objects.meta import ObjectMeta
 
 _PAUSE = 0.5
 _LEAVE = "to delete it now, set spec.deletionPolicy: Leave"

@@ -7,27 +7,23 @@ Each write is idempotent; none of them decides where the hand-over goes next.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from elasti.api.names import FIELD_MANAGER, MANAGED_BY
 from elasti.api.states import State
 from elasti.logger import get_logger
+from elasti.operator.handover.resolver_client import ResolverClient
 from elasti.operator.model.children import adopted, resolver_slices, slice_differs
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.records import ListingState
+from elasti.operator.model.state import ServiceState
+from elasti.operator.watch.resolvers import Resolvers
+from kubeloop.client.client import Client
 from kubeloop.client.errors import AlreadyExists, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice, ServiceEndpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from elasti.operator.handover.resolver_client import ResolverClient
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.records import ListingState
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.watch.resolvers import Resolvers
-    from kubeloop.client.client import Client
 
 _log = get_logger(__name__)
 

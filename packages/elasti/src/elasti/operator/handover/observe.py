@@ -8,21 +8,16 @@ them, and observes again.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from elasti.api.states import State
 from elasti.operator.handover.machine import Observation
 from elasti.operator.model.children import uncovered
 from elasti.operator.model.facts import ClusterSnapshot, Facts, Judgement, Verdict
 from elasti.operator.model.findings import refusal, service_findings
-from elasti.operator.model.state import Activity
+from elasti.operator.model.state import Activity, ServiceState
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from elasti.operator.model.state import ServiceState
-    from kubeloop.objects.core import Service, ServiceEndpoint
+from kubeloop.objects.core import Service, ServiceEndpoint
 
 
 def observe(

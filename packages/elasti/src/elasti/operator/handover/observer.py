@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from elasti.api.conditions import Reason
 from elasti.api.defaults import DEPENDENCY_TIMEOUT
+from elasti.api.types import ElastiService
+from elasti.operator.handover.cluster_reader import ClusterReader
 from elasti.operator.handover.observe import lacks_ports, observe, partners_settled
-from elasti.operator.handover.ports import PortsExhausted, port_owner
+from elasti.operator.handover.ports import PortBook, PortsExhausted, port_owner
+from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.model.children import published_ports
-from elasti.operator.model.facts import Judgement
+from elasti.operator.model.facts import ClusterSnapshot, Facts, Judgement
 from elasti.operator.model.findings import Finding
+from elasti.operator.model.state import ServiceState
 from elasti.operator.pacing import RateSpacer
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.handover.cluster_reader import ClusterReader
-    from elasti.operator.handover.ports import PortBook
-    from elasti.operator.idleness.decisions import Decisions
-    from elasti.operator.model.facts import ClusterSnapshot, Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.event_mapping import PodLabels
-    from elasti.operator.watch.targets import WatchedTarget
+from elasti.operator.report.events import EventReporter
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.event_mapping import PodLabels
+from elasti.operator.watch.targets import WatchedTarget
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

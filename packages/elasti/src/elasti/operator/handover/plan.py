@@ -10,7 +10,8 @@ is lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,18 +19,13 @@ from elasti.api.defaults import DEPENDENCY_TIMEOUT
 from elasti.api.states import State
 from elasti.operator.handover.machine import HOLDS, Replicas
 from elasti.operator.model.children import adopted, private_differs, private_service
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.records import AutoscalerRef
 from elasti.operator.model.state import AWAKE, ServiceState
-from elasti.operator.model.targets import wake_replicas
+from elasti.operator.model.targets import ScaleTarget, wake_replicas
+from elasti.operator.model.workers import Tries
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.records import AutoscalerRef
-    from elasti.operator.model.targets import ScaleTarget
-    from elasti.operator.model.workers import Tries
-    from kubeloop.objects.core import Service
+from kubeloop.objects.core import Service
 
 
 class PutPrivate(NamedTuple):

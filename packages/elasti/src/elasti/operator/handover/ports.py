@@ -23,14 +23,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from elasti.api.types import ElastiService
+from elasti.api.types import ElastiService
 
 QUARANTINE = 3600.0
 # A smaller share is not enough for a Service.

@@ -14,25 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
 from elasti.logger import get_logger
 from elasti.operator.handover.ports import QUARANTINE, PortBook, PortOwner, port_owner
 from elasti.operator.model.children import published_ports, slice_names
+from elasti.operator.watch.caches import OperatorCaches
 from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_time, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from elasti.operator.watch.caches import OperatorCaches
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import JsonObject
-
 
 _REWRITE_AFTER = 60.0
 _TRIES = 3

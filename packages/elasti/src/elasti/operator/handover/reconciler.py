@@ -12,48 +12,40 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from elasti.api.conditions import Obstacle, TransitionReason, WakeCause
 from elasti.api.names import FIELD_MANAGER, FINALIZER, PAUSED_OBJECTS_ANNOTATION
 from elasti.api.states import State
+from elasti.api.types import ElastiService
+from elasti.operator.doze.dozer import Dozer
 from elasti.operator.doze.machine import derive as derive_doze
 from elasti.operator.handover import plan as plans
+from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
+from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.finalize import Finalizer
 from elasti.operator.handover.machine import derive, step
 from elasti.operator.handover.observe import can_have_ports, observation_of
+from elasti.operator.handover.observer import Observer
 from elasti.operator.handover.plan import requeue_after
-from elasti.operator.handover.ports import port_owner
-from elasti.operator.model.state import AWAKE, Park
-from elasti.operator.model.targets import target_of, wake_replicas
+from elasti.operator.handover.ports import PortBook, port_owner
+from elasti.operator.handover.quarantine import PortQuarantine
+from elasti.operator.handover.scale_conflicts import ScaleConflicts
+from elasti.operator.handover.status_report import StatusReport
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.state import AWAKE, Park, ServiceState, StateStore
+from elasti.operator.model.targets import ScaleTarget, target_of, wake_replicas
+from elasti.operator.observing.report import ObservationReport
 from elasti.operator.report.audit import AuditAction, audit
-from elasti.operator.waking.waker import wake_origin
+from elasti.operator.report.events import EventReporter
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.waking.waker import Waker, wake_origin
+from elasti.operator.watch.caches import OperatorCaches
+from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
+from kubeloop.aio.clock import Clock
 from kubeloop.controller.reconcile import Request, Result
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.doze.dozer import Dozer
-    from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
-    from elasti.operator.handover.execute import HandoverExecutor
-    from elasti.operator.handover.finalize import Finalizer
-    from elasti.operator.handover.observer import Observer
-    from elasti.operator.handover.ports import PortBook
-    from elasti.operator.handover.quarantine import PortQuarantine
-    from elasti.operator.handover.scale_conflicts import ScaleConflicts
-    from elasti.operator.handover.status_report import StatusReport
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState, StateStore
-    from elasti.operator.model.targets import ScaleTarget
-    from elasti.operator.observing.report import ObservationReport
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.waking.waker import Waker
-    from elasti.operator.watch.caches import OperatorCaches
-    from elasti.operator.watch.directory import Directory
-    from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
-    from kubeloop.aio.clock import Clock
 
 _MAX_STEPS = 8
 

@@ -7,26 +7,20 @@ hour it is a conflict, which is reported, and the target is left alone, longer e
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from elasti.api.names import FIELD_MANAGER
 from elasti.api.states import State
 from elasti.logger import get_logger
-from elasti.operator.model.facts import Verdict
+from elasti.operator.model.facts import Facts, Verdict
+from elasti.operator.model.state import ServiceState
 from elasti.operator.model.targets import target_of
-from elasti.operator.scale_handler import NotScalable
+from elasti.operator.report.events import EventReporter
+from elasti.operator.scale_handler import NotScalable, ScaleHandler
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.scale_handler import ScaleHandler
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import JsonObject
-
 
 _log = get_logger(__name__)
 

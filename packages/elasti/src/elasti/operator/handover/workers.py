@@ -6,21 +6,17 @@ No connection waits for them, so none of this delays a wake-up or prevents one: 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+from elasti.api.types import ElastiService
 from elasti.logger import get_logger
-from elasti.operator.scale_handler import NotScalable, ScaleDown, ScaleUp
+from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
+from elasti.operator.model.state import ServiceState
+from elasti.operator.model.targets import ScaleTarget, ScaleView, UpdateObjInfo
+from elasti.operator.report.events import EventReporter
+from elasti.operator.scale_handler import NotScalable, ScaleDown, ScaleHandler, ScaleUp
 from kubeloop.client.errors import KubeError, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.model.targets import ScaleTarget, ScaleView, UpdateObjInfo
-    from elasti.operator.report.events import EventReporter
-    from elasti.operator.scale_handler import ScaleHandler
 
 _log = get_logger(__name__)
 

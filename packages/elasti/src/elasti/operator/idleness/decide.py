@@ -20,7 +20,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.observed import OBSERVED
@@ -28,18 +29,13 @@ from elasti.api.parsing import parse_duration
 from elasti.api.schedules import ASLEEP, AWAKE, NO_LEVEL, Level
 from elasti.api.states import State
 from elasti.api.triggers.registry import self_sufficient_type
+from elasti.api.types import EnabledPeriod
 from elasti.operator.model.children import uncovered
 from elasti.operator.model.facts import Decision, Facts, Verdict
+from elasti.operator.model.state import ServiceState
 from elasti.operator.model.targets import PODS_ENDING
+from elasti.triggers.reader import TriggerReading
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from elasti.api.types import EnabledPeriod
-    from elasti.operator.model.state import ServiceState
-    from elasti.triggers.reader import TriggerReading
-
 
 INVALID = Obstacle(Reason.INVALID, "its configuration is invalid; see condition Ready")
 _STEADY = (

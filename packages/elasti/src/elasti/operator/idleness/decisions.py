@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.defaults import ENGAGE_SETTLE, stale_after
@@ -16,6 +17,7 @@ from elasti.api.observed import OBSERVED
 from elasti.api.schedules import NO_LEVEL, Level, changes, lead_of, level_at
 from elasti.api.states import State
 from elasti.api.triggers.registry import Role
+from elasti.api.types import ElastiServiceSpec, Schedule
 from elasti.api.usage import damped_cooldown
 from elasti.operator.idleness.decide import (
     INVALID,
@@ -26,17 +28,11 @@ from elasti.operator.idleness.decide import (
     sleeps_at,
 )
 from elasti.operator.model.facts import Decision, TriggerJudgement, Verdict
-from elasti.operator.model.state import AWAKE, is_in_force
+from elasti.operator.model.state import AWAKE, ServiceState, StateStore, is_in_force
+from elasti.operator.watch.directory import CRDDetails, Directory
+from kubeloop.aio.clock import Clock
+from kubeloop.controller.reconcile import Request
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from elasti.api.types import ElastiServiceSpec, Schedule
-    from elasti.operator.model.state import ServiceState, StateStore
-    from elasti.operator.watch.directory import CRDDetails, Directory
-    from kubeloop.aio.clock import Clock
-    from kubeloop.controller.reconcile import Request
 
 
 def combined_decision(decisions: Iterable[Decision]) -> Decision:

@@ -19,23 +19,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, Self
 
 from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata
+from elasti.api.types import ElastiServiceSpec, ScaleTrigger
 from elasti.logger import get_logger
 from elasti.operator.idleness.decide import Evidence
-from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReading, open_reader
+from elasti.operator.watch.directory import Directory
+from elasti.triggers.reader import (
+    ReadContext,
+    ReaderSettings,
+    TriggerReader,
+    TriggerReading,
+    open_reader,
+)
 from kubeloop.aio.fairness import FairQueue
 from kubeloop.aio.tasks import TimeBudget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-
-    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
-    from elasti.operator.watch.directory import Directory
-    from elasti.triggers.reader import TriggerReader
-    from kubeloop.controller.reconcile import Request
-
+from kubeloop.controller.reconcile import Request
 
 _AT_ONCE = 64
 _PER_TENANT = 32

@@ -15,30 +15,25 @@ import contextlib
 import dataclasses
 import math
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 from elasti.api.names import private_service_name
 from elasti.api.states import State
+from elasti.api.types import ElastiService
+from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.idleness.evaluator import Evaluator, EvidenceKey, Subject, evidence_key
-from elasti.operator.model.facts import Verdict
+from elasti.operator.model.facts import TriggerJudgement, Verdict
+from elasti.operator.model.state import ServiceState, StateStore
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.watch.caches import BY_SERVICE
+from elasti.operator.watch.informer_manager import Scope
+from elasti.operator.watch.public_slices import PublicSlices
 from elasti.triggers.reader import ReadContext, ScrapeTarget
 from kubeloop.aio.backoff import jittered
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.controller.reconcile import Request
+from kubeloop.objects.core import EndpointSlice
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.idleness.decisions import Decisions
-    from elasti.operator.model.facts import TriggerJudgement
-    from elasti.operator.model.state import ServiceState, StateStore
-    from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.public_slices import PublicSlices
-    from kubeloop.objects.core import EndpointSlice
 
 _CALMED = (State.SERVE, State.ENGAGING, State.WAKING)
 _SERVING = (State.SERVE, State.ENGAGING, State.DRAINING)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from elasti.api.states import DozeState
+from elasti.api.types import DozeStatus
 from elasti.api.usage import ContainerResources
+from elasti.operator.model.findings import Finding
 from kubeloop.objects.core import PodCondition
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from elasti.api.types import DozeStatus
-    from elasti.operator.model.findings import Finding
 
 _TEMPLATE_LABELS = ("pod-template-hash", "rollouts-pod-template-hash", "controller-revision-hash")
 

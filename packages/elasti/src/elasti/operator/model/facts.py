@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from elasti.api.conditions import Reason
+from elasti.api.conditions import Obstacle, Reason
 from elasti.api.names import FINALIZER
+from elasti.api.types import CapacityStatus, ElastiService
 from elasti.operator.model.children import is_drained
+from elasti.operator.model.doze import DozeView
 from elasti.operator.model.findings import ARGO_KEY, Finding, refusal
+from elasti.operator.model.records import AutoscalerRef
+from elasti.operator.model.targets import ScaleTarget, UpdateObjInfo
 from kubeloop.controller.reconcile import Request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.conditions import Obstacle
-    from elasti.api.types import CapacityStatus, ElastiService
-    from elasti.operator.model.doze import DozeView
-    from elasti.operator.model.records import AutoscalerRef
-    from elasti.operator.model.targets import ScaleTarget, UpdateObjInfo
-    from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
+from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 
 
 class Verdict(enum.Enum):

@@ -8,16 +8,12 @@ and what to do about it.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 from elasti.api.conditions import Reason
 from elasti.api.names import DRAIN_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from elasti.operator.model.targets import UpdateObjInfo
-    from kubeloop.objects.core import Service
+from elasti.operator.model.targets import UpdateObjInfo
+from kubeloop.objects.core import Service
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,18 +8,12 @@ without a leader. A new leader goes on from the totals in status, which are an h
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import datetime as dt
 
 from elasti.api.conditions import Reason
-from elasti.api.types import ObservedStatus
-from elasti.operator.model.facts import Verdict
+from elasti.api.types import CapacityStatus, ObservedStatus
+from elasti.operator.model.facts import Decision, Verdict
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from elasti.api.types import CapacityStatus
-    from elasti.operator.model.facts import Decision
 
 _UNKNOWN = (Reason.TRIGGERS_UNREAD, Reason.TRIGGERS_FAILING)
 

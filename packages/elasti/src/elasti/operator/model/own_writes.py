@@ -8,14 +8,12 @@ older; versions of one resource can be ordered, which is all that this needs.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from elasti.api.types import ElastiService
+from elasti.operator.model.targets import ScaleView
+from kubeloop.objects.core import EndpointSlice
 from kubeloop.objects.meta import compare_versions
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.model.targets import ScaleView
-    from kubeloop.objects.core import EndpointSlice
 
 T = TypeVar("T")
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from elasti.api.types import is_object_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kubeloop.objects.core import EndpointSlice, ServiceEndpoint
+from kubeloop.objects.core import EndpointSlice, ServiceEndpoint
 
 # Entries of the annotation without a type were written before there was more than one.
 _UNTYPED = "keda"

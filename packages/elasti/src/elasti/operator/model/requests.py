@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from elasti.api.conditions import NO_OBSTACLE, Obstacle, Reason, WakeCause
 from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.states import SleepOutcome
 from elasti.api.types import ElastiServiceStatus, SleepRequestStatus
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NO_STATUS = ElastiServiceStatus()
 

@@ -16,23 +16,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from elasti.api.states import State
 from elasti.operator.model.doze import DozeRecord
+from elasti.operator.model.facts import ClusterSnapshot, TriggerJudgement
+from elasti.operator.model.findings import Finding
 from elasti.operator.model.observing import ObservingState
 from elasti.operator.model.own_writes import OwnWrites
 from elasti.operator.model.records import AutoscalerState, ListingState, ScaleConflict
 from elasti.operator.model.requests import RequestState
+from elasti.operator.model.targets import ScaleTarget, ScaleView
 from elasti.operator.model.workers import WorkerState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.operator.model.facts import ClusterSnapshot, TriggerJudgement
-    from elasti.operator.model.findings import Finding
-    from elasti.operator.model.targets import ScaleTarget, ScaleView
-    from kubeloop.controller.reconcile import Request
+from kubeloop.controller.reconcile import Request
 
 
 class Activity(enum.Enum):

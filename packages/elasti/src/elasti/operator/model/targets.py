@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from elasti.api.types import (
+    CapacityStatus,
+    ElastiService,
+    ElastiServiceSpec,
+    ElastiServiceStatus,
+)
 from elasti.api.usage import RequestingPod, pod_request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.types import (
-        CapacityStatus,
-        ElastiService,
-        ElastiServiceSpec,
-        ElastiServiceStatus,
-    )
 
 # KubeElasti takes these plurals for kinds.
 _LEGACY_KINDS = {"deployments": "Deployment", "rollouts": "Rollout", "statefulsets": "StatefulSet"}

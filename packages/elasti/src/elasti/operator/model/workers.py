@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from elasti.api.types import TargetStatus
 from elasti.operator.model.records import retry_delay
 from elasti.operator.model.targets import ScaleTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class SleepingWorker(NamedTuple):

@@ -8,34 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import datetime as dt
 import math
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from elasti.api.conditions import TRIGGERS_HEALTHY, Reason
 from elasti.api.observed import OBSERVED, Observation, cold_start, judged
+from elasti.api.types import ColdStartStatus, ElastiService, ElastiServiceStatus
+from elasti.operator.idleness.decide import Evidence
+from elasti.operator.model.facts import Facts
+from elasti.operator.model.state import ServiceState
 from elasti.operator.observing.tally import unseen_use
+from elasti.operator.report.events import EventReporter
 from elasti.operator.report.status import status_of, status_patch
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
+from kubeloop.controller.reconcile import Request
 from kubeloop.objects.core import PODS, Pod
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from elasti.api.types import ColdStartStatus, ElastiService, ElastiServiceStatus
-    from elasti.operator.idleness.decide import Evidence
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.report.events import EventReporter
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.controller.reconcile import Request
-    from kubeloop.objects.meta import JsonObject
 
 _BUDGETS = "policy/v1/poddisruptionbudgets"
 _PERIOD = 3600.0

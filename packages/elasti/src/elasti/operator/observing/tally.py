@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from elasti.api.defaults import stale_after
+from elasti.api.types import ElastiServiceSpec
+from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.model.observing import would_sleep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.api.types import ElastiServiceSpec
-    from elasti.operator.idleness.decisions import Decisions
-    from kubeloop.controller.reconcile import Request
+from kubeloop.controller.reconcile import Request
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -9,12 +9,10 @@ it; the resolver's lines about that request have the same.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from elasti.api.types import ElastiService
 from elasti.logger import get_logger
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
 
 _log = get_logger(__name__)
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasti.api.conditions import TransitionReason, WakeCause
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.states import State
+from elasti.api.types import ElastiService
 from elasti.logger import get_logger
+from elasti.operator.model.facts import Facts
 from elasti.operator.model.findings import Finding
+from elasti.operator.model.state import ServiceState
 from elasti.operator.report.audit import AuditAction, audit
+from kubeloop.controller.events.recorder import EventRecorder
+from kubeloop.objects.core import Service
 from kubeloop.objects.gvk import GroupVersionKind
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from kubeloop.controller.events.recorder import EventRecorder
-    from kubeloop.objects.core import Service
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
 _SERVICE = GroupVersionKind.of("v1", "Service")

@@ -9,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from elasti.api.conditions import TROUBLES
 from elasti.api.names import API_VERSION, GROUP, PLURAL
 from elasti.api.states import State, phase_of
+from elasti.api.types import ElastiService, ElastiServiceStatus
 from elasti.logger import get_logger
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.model.state import ServiceState
+from elasti.operator.settings import OperatorSettings
 from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.clock import Clock
 from kubeloop.http.client import HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from elasti.api.types import ElastiService, ElastiServiceStatus
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.aio.clock import Clock
 
 _log = get_logger(__name__)
 SIGNATURE = "Elasti-Signature"

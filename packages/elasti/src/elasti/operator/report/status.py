@@ -7,7 +7,9 @@ cost one write each. None of these writes is needed to be right after a crash.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,24 +36,18 @@ from elasti.api.types import (
     ElastiServiceStatus,
     LastWake,
     ResolverPort,
+    ScaleTrigger,
     StatusCondition,
     TriggerStatus,
 )
 from elasti.api.usage import counted, with_cause
 from elasti.operator.idleness.decide import Evidence, format_moment, no_triggers, obstacle
-from elasti.operator.model.facts import Verdict
+from elasti.operator.model.facts import Facts, Verdict
+from elasti.operator.model.state import ServiceState
 from elasti.operator.report.events import contested_text
+from elasti.operator.settings import OperatorSettings
+from kubeloop.objects.core import Service
 from kubeloop.objects.times import format_time, unix_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from elasti.api.types import ScaleTrigger
-    from elasti.operator.model.facts import Facts
-    from elasti.operator.model.state import ServiceState
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.objects.core import Service
 
 _STEADY = 60.0
 _LONGEST_ERROR = 512

@@ -7,28 +7,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from elasti.api.conditions import Reason
 from elasti.api.crd import missing_fields
 from elasti.api.names import GROUP, KEEP_AWAKE_ANNOTATION, PLURAL
 from elasti.api.schedules import overlap, schedule_problems
+from elasti.api.types import ElastiService, Schedule
+from elasti.api.validation import SpecProblem
 from elasti.logger import get_logger
+from elasti.operator.model.facts import ClusterSnapshot
 from elasti.operator.model.findings import Finding, service_findings, target_findings, warning
+from elasti.operator.model.state import ServiceState
 from kubeloop.aio.wait import until
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
+from kubeloop.objects.core import Service
 from kubeloop.objects.times import parse_time, unix_seconds
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from elasti.api.types import ElastiService, Schedule
-    from elasti.api.validation import SpecProblem
-    from elasti.operator.model.facts import ClusterSnapshot
-    from elasti.operator.model.state import ServiceState
-    from kubeloop.client.client import Client
-    from kubeloop.objects.core import Service
 
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 _PERIOD = 600.0

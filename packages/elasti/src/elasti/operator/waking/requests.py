@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Collection
+from typing import Self
 
 import msgspec
 
@@ -20,20 +21,15 @@ from elasti.api.conditions import WakeCause
 from elasti.api.defaults import DEPENDENCY_TIMEOUT
 from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from elasti.logger import get_logger
+from elasti.operator.autoscalers.base import Autoscalers
+from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.requests import WakeOrigin
 from elasti.operator.model.targets import PODS_ENDING, target_of, wake_replicas
 from elasti.operator.scale_handler import NotScalable, ScaleUp
-from elasti.operator.waking.waker import WakeUp
+from elasti.operator.waking.waker import Waker, WakeUp
+from elasti.operator.watch.directory import CRDDetails, Directory
 from kubeloop.client.errors import KubeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from elasti.operator.autoscalers.base import Autoscalers
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.waking.waker import Waker
-    from elasti.operator.watch.directory import CRDDetails, Directory
-    from kubeloop.controller.reconcile import Request
+from kubeloop.controller.reconcile import Request
 
 # A resolver reads replies of at most 64 KiB.
 _MOST_PARTS = 64

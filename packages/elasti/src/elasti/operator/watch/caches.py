@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL, private_service_name
 from elasti.api.types import ElastiService
 from elasti.operator.model.findings import lasting_selector
 from elasti.operator.model.targets import target_of, workers_of
+from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.informer_manager import InformerManager, Scope
 from elasti.operator.watch.resolvers import Resolvers
+from kubeloop.client.client import Client
+from kubeloop.informer import MetricsProvider
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSlice, Service
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.client.client import Client
-    from kubeloop.informer import MetricsProvider
 
 BY_SERVICE = "service"
 BY_SELECTOR = "selector"

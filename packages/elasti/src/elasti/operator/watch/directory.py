@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import msgspec
 
@@ -19,19 +20,14 @@ from elasti.api.triggers.registry import redacted_metadata
 from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
 from elasti.api.validation import SpecProblem, problems_of
 from elasti.logger import get_logger
-from elasti.operator.model.targets import target_of, workers_of
+from elasti.operator.model.state import StateStore
+from elasti.operator.model.targets import ScaleTarget, target_of, workers_of
 from elasti.operator.watch.workers import WorkerIndex
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated
+from kubeloop.informer.handlers import Notification
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.times import unix_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from elasti.operator.model.state import StateStore
-    from elasti.operator.model.targets import ScaleTarget
-    from kubeloop.informer.handlers import Notification
 
 _log = get_logger(__name__)
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from elasti.api.names import PLURAL
 from elasti.api.states import State
+from elasti.api.types import ElastiService
+from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.findings import lasting_selector
+from elasti.operator.model.state import StateStore
 from elasti.operator.model.targets import target_of, workers_of
+from elasti.operator.pacing import BoundedRequeue
+from elasti.operator.watch.caches import OperatorCaches
+from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.informer_manager import Scope, is_news
+from kubeloop.controller.controller import Controller
 from kubeloop.controller.reconcile import Request
 from kubeloop.controller.sources import Mapping as EventMap
 from kubeloop.controller.sources import map_func
 from kubeloop.informer import Deleted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.model.state import StateStore
-    from elasti.operator.pacing import BoundedRequeue
-    from elasti.operator.watch.caches import OperatorCaches
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.controller.controller import Controller
-    from kubeloop.informer.handlers import Notification
-    from kubeloop.objects.core import EndpointSlice, Service
+from kubeloop.informer.handlers import Notification
+from kubeloop.objects.core import EndpointSlice, Service
 
 
 class PodLabels:

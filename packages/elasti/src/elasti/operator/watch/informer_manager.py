@@ -16,18 +16,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kubeloop.aio.wait import until
-from kubeloop.informer import Added, SharedInformerFactory, Updated
+from kubeloop.informer import (
+    Added,
+    Handle,
+    IndexFunction,
+    MetricsProvider,
+    SharedInformer,
+    SharedInformerFactory,
+    Transform,
+    Updated,
+)
+from kubeloop.informer.factory import ResourceClient
+from kubeloop.informer.handlers import Notification, OnEvent
 from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import MetaAccess, make_key
-
-if TYPE_CHECKING:
-    from kubeloop.informer import Handle, IndexFunction, MetricsProvider, SharedInformer, Transform
-    from kubeloop.informer.factory import ResourceClient
-    from kubeloop.informer.handlers import Notification, OnEvent
 
 T = TypeVar("T")
 OnObject: TypeAlias = Callable[["Notification[Any]"], None]

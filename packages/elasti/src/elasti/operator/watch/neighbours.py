@@ -11,25 +11,21 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from elasti.api.conditions import Reason
 from elasti.api.defaults import CLOUD_ENGAGE_SETTLE
+from elasti.api.types import ElastiService
 from elasti.logger import get_logger
 from elasti.operator.model.facts import TrafficPath
+from elasti.operator.settings import OperatorSettings
 from kubeloop.aio.wait import until
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
-from kubeloop.objects.meta import PartialObjectMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from elasti.api.types import ElastiService
-    from elasti.operator.settings import OperatorSettings
-    from kubeloop.client.client import Client
-    from kubeloop.objects.core import Service
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.core import Service
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 _MODE, _AMBIENT = "istio.io/dataplane-mode", "ambient"
 _AWS = "elbv2.k8s.aws/v1beta1"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
-from elasti.operator.watch.informer_manager import KeyParams, OnObject, RequestWatch, Scope
+from elasti.operator.watch.informer_manager import (
+    InformerManager,
+    KeyParams,
+    OnObject,
+    RequestWatch,
+    Scope,
+)
 from elasti.operator.watch.targets import check_listing
+from kubeloop.client.client import Client
 from kubeloop.objects.gvk import GroupVersionResource
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from elasti.operator.watch.informer_manager import InformerManager
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import ObjectName
+from kubeloop.objects.meta import ObjectName
 
 
 class FollowedObjects:

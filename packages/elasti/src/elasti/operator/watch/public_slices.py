@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from elasti.api.names import MANAGED_BY
 from elasti.logger import get_logger
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kubeloop.client.client import Client
 
 _log = get_logger(__name__)
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from elasti.api.names import AGGREGATE_LABEL
+from elasti.api.types import ElastiService
 from elasti.api.usage import RequestingContainer, RequestingPod
 from elasti.logger import get_logger
+from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.model.targets import ScaleTarget, UpdateObjInfo, target_of
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
+from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.informer_manager import (
     InformerManager,
     KeyParams,
@@ -26,20 +29,14 @@ from elasti.operator.watch.informer_manager import (
     RequestWatch,
     Scope,
 )
+from kubeloop.client.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Added
+from kubeloop.informer.handlers import Notification
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.list_watch import ListOptions
 from kubeloop.objects.meta import LabeledMeta, PartialObjectMetadata
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
-    from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.watch.directory import Directory
-    from kubeloop.client.client import Client
-    from kubeloop.informer.handlers import Notification
-    from kubeloop.objects.gvk import GroupVersionResource
-
 
 _WELL_KNOWN = frozenset(
     {

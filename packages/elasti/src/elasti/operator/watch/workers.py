@@ -6,15 +6,11 @@ other, so neither puts it to sleep. The reason is in `problems`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator
 
 from elasti.api.types import MAX_WORKERS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from elasti.operator.model.targets import ScaleTarget
-    from kubeloop.controller.reconcile import Request
+from elasti.operator.model.targets import ScaleTarget
+from kubeloop.controller.reconcile import Request
 
 
 class WorkerIndex:

@@ -17,13 +17,11 @@ may still send the old owner's traffic there:
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from elasti.resolver.projections import ServiceKey
-    from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.upstream.interface import PortProtocol
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import socket
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from elasti.logger import get_logger
+from elasti.resolver.ports.claims import PortClaim, PortClaims
 from elasti.resolver.ports.listening_socket import (
     HANDSHAKE,
     Acceptor,
@@ -26,19 +28,12 @@ from elasti.resolver.ports.listening_socket import (
     stop_new_handshakes,
 )
 from elasti.resolver.ports.ownership_probe import OwnershipProbeConnection
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.brief import BriefPoll
+from elasti.resolver.proxy.port_handler import DataPath, PortHandler
+from elasti.resolver.proxy.quota import ServiceQuota
+from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Upstream
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterable
-
-    from elasti.resolver.ports.claims import PortClaim, PortClaims
-    from elasti.resolver.projections import ServiceKey
-    from elasti.resolver.proxy.brief import BriefPoll
-    from elasti.resolver.proxy.port_handler import DataPath, PortHandler
-    from elasti.resolver.proxy.quota import ServiceQuota
-    from elasti.resolver.proxy.transport import BufferedClientProtocol
-
 
 _RETRY = 1.0
 _RETIRE_EVERY = 5.0

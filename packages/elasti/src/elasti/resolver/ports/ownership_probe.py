@@ -9,16 +9,13 @@ On HTTP ports the probe is an ordinary request.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from elasti.api.wire import PROBE_LIMIT, ProbeIdentity, could_be_probe, is_probe, probe_answer
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.port_handler import PortHandler
 from elasti.resolver.proxy.tcp import TcpConnection
 from elasti.resolver.proxy.transport import BufferedClientProtocol
-
-if TYPE_CHECKING:
-    from elasti.resolver.projections import ServiceKey
-    from elasti.resolver.proxy.port_handler import PortHandler
-
 
 _MOMENT = 0.01
 # A probe that began must also complete.

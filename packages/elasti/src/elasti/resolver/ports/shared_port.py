@@ -11,11 +11,13 @@ their own, which every port of an ElastiService has.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import re
+import socket
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from elasti.resolver.ports.listening_socket import (
     Acceptor,
@@ -24,21 +26,16 @@ from elasti.resolver.ports.listening_socket import (
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.h2.frames import PREFACE, H2Error
 from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request, refuse_or_wait
 from elasti.resolver.proxy.own_responses import refusal_response
+from elasti.resolver.proxy.port_handler import DataPath, PortHandler
 from elasti.resolver.proxy.quota import PAGE, QuotaShare
 from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts, Upstream
 from kubeloop.objects.names import DNS_LABEL_63
-
-if TYPE_CHECKING:
-    import asyncio
-    import socket
-
-    from elasti.resolver.proxy.deadlines import DeadlineSweeper
-    from elasti.resolver.proxy.port_handler import DataPath, PortHandler
 
 _PATIENCE_TICKS = 30
 # How many of the youngest connections are looked at for one to shed.

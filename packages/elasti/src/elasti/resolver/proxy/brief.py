@@ -10,13 +10,10 @@ import asyncio
 import contextlib
 import select
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from elasti.resolver.proxy.transport import READ_SIZE, BufferedClientProtocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _NOW = socket.MSG_DONTWAIT
 _HIGH, _LOW = 64 * 1024, 16 * 1024

@@ -7,10 +7,7 @@ for days while the side that has to act does so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network
 
 # Descriptors reserved for the API server, the operator, probes, the admin port and the log.
 _OURS = 96

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.deadlines import DeadlineSweeper
-    from elasti.resolver.proxy.limits import Limits
-    from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.statistics import TrafficStatistics
-    from elasti.resolver.proxy.transport import ReadBuffer
-    from elasti.resolver.proxy.upstream.interface import PortProtocol, RequestFacts, Upstream
-    from elasti.resolver.proxy.upstream.pool import UpstreamPool
+from elasti.resolver.proxy.deadlines import DeadlineSweeper
+from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.quota import QuotaShare
+from elasti.resolver.proxy.statistics import TrafficStatistics
+from elasti.resolver.proxy.transport import ReadBuffer
+from elasti.resolver.proxy.upstream.interface import PortProtocol, RequestFacts, Upstream
+from elasti.resolver.proxy.upstream.pool import UpstreamPool
 
 
 class Sheddable(Protocol):

@@ -17,12 +17,12 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
 
 from elasti.resolver.proxy.brief import BriefPoll
 from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.port import Sheddable
 from elasti.resolver.proxy.quota import ClientAddresses, ServiceQuotas
 from elasti.resolver.proxy.refused import Refusals
 from elasti.resolver.proxy.tcp import TcpConnection
@@ -30,9 +30,6 @@ from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
 from elasti.resolver.proxy.upstream.interface import PortProtocol, RequestFacts, Upstream
 from elasti.resolver.proxy.upstream.pool import UpstreamPool
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.port import Sheddable
 
 # An address may stand for many clients, of which one has all its connections: a Service with fewer
 # than this many of its own takes another from any address, so that it can be woken.

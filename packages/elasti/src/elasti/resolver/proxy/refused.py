@@ -7,17 +7,14 @@ others are answered and closed when they are accepted, before anything is made f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import asyncio
+from typing import cast
 
+from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.own_responses import refusal_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
 from elasti.resolver.proxy.upstream.interface import Refusal
 from kubeloop.aio.relay import end_writing
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from elasti.resolver.proxy.deadlines import DeadlineSweeper
 
 _ANSWER = refusal_response(Refusal.BUSY.status, Refusal.BUSY.message, retry=True)
 _PATIENCE_TICKS = 1

@@ -14,24 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Callable
+from typing import ClassVar, cast
 
 from elasti.resolver.proxy.first_message import PROXY_SIGNATURE, is_first_message
 from elasti.resolver.proxy.http1.connection import ClientConnection
+from elasti.resolver.proxy.port import Port
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED, SERVED_TCP
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.keepalive import Keepalive
 from kubeloop.aio.relay import is_reset, reset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.port import Port
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
-
 
 _REQUEST_LINE = re.compile(rb"(?:[A-Z]{3,20} [\x21-\x7e]++ HTTP/1\.[01]|PRI \* HTTP/2\.0)\r\n")
 # The beginning of a request line.

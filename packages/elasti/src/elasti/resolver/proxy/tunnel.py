@@ -6,17 +6,13 @@ bytes and give back the quota that the connections held.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable
 
+from elasti.resolver.proxy.statistics import TrafficStatistics
 from elasti.resolver.proxy.transport import pause_buffered_reading
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 from kubeloop.aio.relay import RelayEnd
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.statistics import TrafficStatistics
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 class _TunnelClientEnd(RelayEnd):

@@ -11,17 +11,14 @@ import asyncio
 import enum
 import errno
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from elasti.resolver.projections import DatabaseKind
-from elasti.resolver.readiness.plan import StartEnded
+from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+from elasti.resolver.readiness.plan import PlannedProbe, StartEnded
 from kubeloop.objects.core import GrpcAction, TcpSocketAction
 from kubeloop.probes.checks import connection, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.readiness.plan import PlannedProbe
 
 _AGENT = "kube-probe/elasti"
 # Version 3.0, for a role and a database that need not exist.

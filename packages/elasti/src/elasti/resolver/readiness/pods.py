@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from elasti.logger import get_logger
+from elasti.resolver.projections import PodName
 from elasti.resolver.readiness.plan import ProbePlan, plan_of
 from kubeloop.aio.backoff import Backoff
+from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.objects.core import PODS, Pod
-
-if TYPE_CHECKING:
-    from elasti.resolver.projections import PodName
-    from kubeloop.client import Client
 
 _REMEMBERED = 1024
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=5.0)

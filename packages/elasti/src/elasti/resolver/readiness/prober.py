@@ -13,29 +13,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from elasti.logger import get_logger
+from elasti.resolver.projections import DatabaseKind, PodName
+from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import PodChecks, Reachability
 from elasti.resolver.readiness.plan import (
     PlannedProbe,
     ProbePlan,
     ReadinessFacts,
+    ReadinessPolicy,
     ReadinessStep,
     StartEnded,
     is_doubtful,
     next_step,
 )
 from kubeloop.aio.tasks import finish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from elasti.resolver.projections import DatabaseKind, PodName
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.readiness.plan import ReadinessPolicy
-    from kubeloop.metrics.text import Histogram
-
+from kubeloop.metrics.text import Histogram
 
 INTERVAL = 0.025
 # Connecting begins faster, and slows to the interval as the pod takes longer: by half a percent of its start.

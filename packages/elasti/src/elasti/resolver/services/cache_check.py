@@ -14,22 +14,18 @@ One difference repairs all watches, so if many Services wait, they are sampled i
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from elasti.api.names import PRIVATE_LABEL, private_service_name
 from elasti.logger import get_logger
 from elasti.resolver.projections import ServiceKey, SliceView
+from elasti.resolver.services.registry import ServiceRegistry
 from kubeloop.aio.wait import until
+from kubeloop.client import Client
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.core import SERVICE_LABEL, SLICES
 from kubeloop.objects.list_watch import ListOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from elasti.resolver.services.registry import ServiceRegistry
-    from kubeloop.client import Client
-
 
 # A pod that becomes ready is found after a period, a read, the grace and a list: within 15 s.
 PERIOD = 10.0

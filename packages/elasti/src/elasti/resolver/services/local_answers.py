@@ -11,17 +11,12 @@ mistake.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 from urllib.parse import parse_qsl
 
+from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, RequestFacts
 from elasti.safe_regex import ExpressionCompiler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
-
 
 # Longer values match no expression.
 _LONGEST = 1024

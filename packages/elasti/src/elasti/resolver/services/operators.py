@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
@@ -30,14 +31,9 @@ from kubeloop.aio.tasks import finish
 from kubeloop.http.client import AnswerTooLong, HttpClient
 from kubeloop.http.framing import FramingError
 from kubeloop.informer import SharedInformerFactory
+from kubeloop.informer.factory import ResourceClient
 from kubeloop.objects.core import SERVICE_LABEL, SLICES
 from kubeloop.objects.names import url_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kubeloop.informer.factory import ResourceClient
-
 
 # After this time the next replica is asked as well. A wake-up takes some ten milliseconds.
 HEDGE = 0.5

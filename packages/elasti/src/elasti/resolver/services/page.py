@@ -14,25 +14,22 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from elasti.api.parsing import parse_duration
+from elasti.api.types import PageSpec, WakeSpec
 from elasti.logger import get_logger
+from elasti.resolver.projections import ListedEndpoint, ServiceKey
 from elasti.resolver.proxy.upstream.interface import (
     LocalAnswer,
     RequestFacts,
     Stage,
     UpstreamAddress,
 )
-from elasti.resolver.services.wake import PartState
-
-if TYPE_CHECKING:
-    from elasti.api.types import PageSpec, WakeSpec
-    from elasti.resolver.projections import ListedEndpoint, ServiceKey
-    from elasti.resolver.services.page_source import PageSource
-    from elasti.resolver.services.wake import WakeLoop
+from elasti.resolver.services.page_source import PageSource
+from elasti.resolver.services.wake import PartState, WakeLoop
 
 # A crash-looping pod looks as if it started at each attempt.
 _FAILURE_LASTS = 60.0

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from elasti.api.types import PageConfigMap
 from elasti.logger import get_logger
+from elasti.resolver.projections import PodName
 from kubeloop.aio.tasks import finish
+from kubeloop.client import Client
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.core import PODS
 from kubeloop.objects.meta import SlimMeta
-
-if TYPE_CHECKING:
-    from elasti.api.types import PageConfigMap
-    from elasti.resolver.projections import PodName
-    from kubeloop.client import Client
 
 CONFIG_MAPS = "v1/configmaps"
 # While a page is shown, templates and pods are read again after this many seconds.

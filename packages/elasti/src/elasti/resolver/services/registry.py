@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -21,22 +22,23 @@ from elasti.api.names import (
     private_service_name,
     resolver_slice_name,
 )
+from elasti.api.types import WakeSpec
 from elasti.resolver.ports.claims import PortClaim, PortClaims
-from elasti.resolver.projections import ElastiView, ServiceKey, ServiceView, SliceView, endpoints_of
+from elasti.resolver.ports.listeners import ServicePortListeners
+from elasti.resolver.projections import (
+    ElastiView,
+    ListedEndpoint,
+    ServiceKey,
+    ServiceView,
+    SliceView,
+    endpoints_of,
+)
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from elasti.resolver.services.service import ServiceDeps, WakeablePort, WakeableService
 from kubeloop.aio.tasks import finish
 from kubeloop.informer import Deleted, Notification, SharedInformer, SharedInformerFactory, Updated
+from kubeloop.metrics.text import Histogram
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, ServicePort
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from elasti.api.types import WakeSpec
-    from elasti.resolver.ports.listeners import ServicePortListeners
-    from elasti.resolver.projections import ListedEndpoint
-    from kubeloop.metrics.text import Histogram
-
 
 _BY_SERVICE = "service"
 # No port name begins with it.

@@ -14,26 +14,21 @@ import asyncio
 import dataclasses
 import enum
 import secrets
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from elasti.api.conditions import WakeCause
 from elasti.api.names import ELASTISERVICES, WAKE_ANNOTATION
-from elasti.api.wire import IncomingReply, WakeOutcome
+from elasti.api.wire import IncomingReply, WakeOutcome, WakePart
 from elasti.logger import bind, get_logger
+from elasti.resolver.projections import ServiceKey
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish
+from kubeloop.client import Client as KubeClient
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from elasti.api.wire import WakePart
-    from elasti.resolver.projections import ServiceKey
-    from kubeloop.client import Client as KubeClient
-
 
 # After a reply the pods need time; after a failure no replica was reachable.
 _AFTER_ANSWER = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=15.0)

@@ -7,7 +7,7 @@ again, since each may depend on those before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from elasti.resolver.proxy.h2.frames import (
     BLOCKS,
@@ -20,6 +20,7 @@ from elasti.resolver.proxy.h2.frames import (
     PREFACE,
     PUSH_PROMISE,
     H2Error,
+    H2FloodGuard,
     H2Frame,
     header_at,
     refusal_frames,
@@ -27,13 +28,7 @@ from elasti.resolver.proxy.h2.frames import (
     window_update,
 )
 from elasti.resolver.proxy.h2.held import H2Request, HeaderBlockRecoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.h2.frames import H2FloodGuard
-    from elasti.resolver.proxy.upstream.interface import RequestFacts
-
+from elasti.resolver.proxy.upstream.interface import RequestFacts
 
 # Each refused stream is remembered, and a client that ignores this many does not listen.
 _MAX_REFUSED = 100

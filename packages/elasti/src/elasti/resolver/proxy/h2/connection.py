@@ -9,7 +9,7 @@ that the pod would count as its own. If another request follows, GOAWAY makes th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
 
 from elasti.resolver.proxy.h2.authority import AuthorityFilter
 from elasti.resolver.proxy.h2.frames import (
@@ -28,16 +28,12 @@ from elasti.resolver.proxy.h2.frames import (
 )
 from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.h2.joined import FrameRelay, H2PodSide, H2Streams
+from elasti.resolver.proxy.port import Port
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import Refusal
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import end_writing, is_reset, reset
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from elasti.resolver.proxy.port import Port
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 class H2Connection(UpstreamSearch, BufferedClientProtocol):

@@ -8,14 +8,12 @@ that they do not change the peers' compression state.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from elasti.resolver.proxy.h2.header_fields import literal, status_field
 from elasti.resolver.proxy.own_responses import RETRY_AFTER_SECONDS, content_type, refusal_body
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.upstream.interface import LocalAnswer
+from elasti.resolver.proxy.upstream.interface import LocalAnswer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE = 0, 1, 3, 4, 5

@@ -11,10 +11,11 @@ references, and so are all later ones of the connection (`HeaderBlockRecoder`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import hpack
+from hpack import HeaderTuple
 
 from elasti.resolver.proxy.h2.frames import (
     ACK,
@@ -46,12 +47,6 @@ from elasti.resolver.proxy.h2.header_blocks import (
     block_in,
     encode_block,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from hpack import HeaderTuple
-
 
 # The largest table that clients may use once a pod has allowed it.
 _LARGEST_TABLE = 64 * 1024

@@ -12,7 +12,8 @@ are not counted.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 from elasti.resolver.proxy.h2.frames import (
     ACK,
@@ -37,15 +38,10 @@ from elasti.resolver.proxy.h2.frames import (
 )
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlock, HeaderBlockAssembler, with_more
 from elasti.resolver.proxy.h2.header_fields import StatusReader, literal
+from elasti.resolver.proxy.h2.held import HeaderBlockRecoder, HeldFrames
+from elasti.resolver.proxy.port import Port
 from elasti.resolver.proxy.statistics import SERVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from elasti.resolver.proxy.h2.held import HeaderBlockRecoder, HeldFrames
-    from elasti.resolver.proxy.port import Port
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
-
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 _FIRST_FINAL = 200
 # Not counted as control frames: they carry a request, or let the pod send more of its response.

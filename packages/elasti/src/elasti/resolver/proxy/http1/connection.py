@@ -12,7 +12,8 @@ within a second.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import asyncio
+from typing import cast
 
 from elasti.resolver.proxy.h2.connection import H2Connection
 from elasti.resolver.proxy.http1.bodies import BodyFramingError, body_of
@@ -29,9 +30,6 @@ from elasti.resolver.proxy.own_responses import plain_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from kubeloop.aio.relay import is_reset
-
-if TYPE_CHECKING:
-    import asyncio
 
 _NO_BODY = Framing.NONE
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\n"

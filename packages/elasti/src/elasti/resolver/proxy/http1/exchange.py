@@ -15,26 +15,22 @@ connection to a pod allocates nothing but its head.
 from __future__ import annotations
 
 import abc
+import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
+from elasti.resolver.proxy.http1.bodies import BodyReader
 from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
 from elasti.resolver.proxy.http1.writer import HeadForwarder, response_head
 from elasti.resolver.proxy.own_responses import plain_response, refusal_response
+from elasti.resolver.proxy.port import Port
 from elasti.resolver.proxy.statistics import SERVED, SHOWN_PAGE
 from elasti.resolver.proxy.tunnel import tunnel
 from elasti.resolver.proxy.upstream.interface import Refusal, Stage, UpstreamAddress, WaitingPage
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import end_writing, reset
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.http1.bodies import BodyReader
-    from elasti.resolver.proxy.port import Port
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
-
 
 _CLOSE = Framing.CLOSE
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"))

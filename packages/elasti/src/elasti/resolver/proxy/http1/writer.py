@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
 
-from elasti.resolver.proxy.http1.heads import ProxiedRequestHead
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.http1.heads import Http1RequestHead, Http1ResponseHead
-
+from elasti.resolver.proxy.http1.heads import (
+    Http1RequestHead,
+    Http1ResponseHead,
+    ProxiedRequestHead,
+)
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _MAPPED = re.compile(r"\A::ffff:(?=\d+\.\d+\.\d+\.\d+\Z)", re.IGNORECASE)

@@ -11,11 +11,9 @@ Everything here is called on the worker's event loop and must not block. An upst
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.statistics import TrafficStatistics
-
+from elasti.resolver.proxy.statistics import TrafficStatistics
 
 TcpWake: TypeAlias = Literal["Connect", "FirstByte", "Protocol"]
 

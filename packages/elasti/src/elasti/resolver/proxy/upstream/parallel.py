@@ -8,10 +8,8 @@ has, its idle connections are kept for a moment only, and end when a request wai
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Protocol
 
 # Connections that were made within this many seconds may be accepted in any order.
 _TOGETHER = 0.1

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
 from elasti.resolver.proxy.http1.bodies import (
     BodyFramingError,
@@ -26,15 +27,11 @@ from elasti.resolver.proxy.http1.heads import (
     parse_response,
     refuse_or_wait,
 )
+from elasti.resolver.proxy.quota import QuotaShare
 from elasti.resolver.proxy.transport import READ_SIZE
+from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.proxy.upstream.parallel import ParallelEvidence
 from kubeloop.aio.relay import is_open
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 
 _NONE, _LENGTH = Framing.NONE, Framing.LENGTH
 

@@ -10,18 +10,14 @@ belongs either to the pool or to one exchange.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.deadlines import DeadlineSweeper
+from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.quota import QuotaShare
 from elasti.resolver.proxy.transport import KEEPALIVE
+from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.proxy.upstream.pod_connection import PodConnection, PodConsumer, PodPool
 from kubeloop.aio.relay import is_open
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.deadlines import DeadlineSweeper
-    from elasti.resolver.proxy.limits import Limits
-    from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-
 
 # Consumers that are sent away in one iteration of the loop.
 _PER_TURN = 64

@@ -8,18 +8,14 @@ what they do with the pod.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+import asyncio
+from typing import ClassVar
 
+from elasti.resolver.proxy.port import Port
 from elasti.resolver.proxy.quota import PAGE, QuotaShare
 from elasti.resolver.proxy.statistics import CLIENT_GONE, LEFT
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from elasti.resolver.proxy.port import Port
-    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
-
+from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 _MAX_TRIES = 4
 
