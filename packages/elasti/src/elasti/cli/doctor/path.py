@@ -117,7 +117,7 @@ def ways_of_route(
 
 def _ask(way: Way, key: ProbeIdentity) -> bytes | OSError:
     """Return the beginning of an answer. Blocks, so that nothing comes between the connection and the probe."""
-    # An expression is followed as far as it is plain text.
+    # An expression counts up to its first character that is not plain text.
     plain, host = re.match(r"[\w/.~-]*", way.path), way.host.replace("*", "elasti-doctor")
     prefix, answer = plain[0].rstrip("/") if plain else "", b""
     request = probe_request(key.namespace, key.service, host=host or "elasti", prefix=prefix)

@@ -61,7 +61,7 @@ class Surroundings(NamedTuple):
 def traffic_path(
     service: Service, settle: int | str, around: Surroundings, settings: OperatorSettings
 ) -> TrafficPath:
-    """Say what is in the way, as far as it is known. Pure."""
+    """Say what is known to be in the way. Pure."""
     wanted, has_neg = settings.target_ref, NEG_STATUS in (service.metadata.annotations or {})
     names_pods = wanted == "Pod" or (wanted == "Auto" and not around.ambient)
     # What cannot be read is longer rather than shorter.
