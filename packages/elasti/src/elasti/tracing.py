@@ -61,7 +61,7 @@ class Tracer:
     ) -> None:
         """A connection or request was held, by the loop's clock.
 
-        `parent` is its `traceparent`, which may ask for no span.
+        `parent` is its traceparent, which may ask for no span.
         """
         since_1970 = time.time() - asyncio.get_running_loop().time()
         trace, above, flags = secrets.token_hex(16), "", "01"

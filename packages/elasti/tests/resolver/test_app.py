@@ -7,9 +7,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.otlp_receiver import plain, receiver
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
 from tests.resolver.support import HttpPod, free_port, get, held, worker
-from tests.tracing.receiver import plain, receiver
 
 from elasti.api.wire import IncomingReply, WakeOutcome, probe_request, read_probe_answer
 from elasti.resolver import app

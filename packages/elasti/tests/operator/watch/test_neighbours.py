@@ -105,7 +105,7 @@ def in_ambient(known: Neighbours, namespace: str = "shop", **labels: str) -> boo
     return not path(known, namespace, "another", **labels).names_pods
 
 
-async def test_a_change_is_told_once_with_its_namespaces():
+async def test_a_change_is_reported_once_with_its_namespaces():
     server = Server(binding(), ambient=("mesh",))
     known, changes = neighbours(server)
     await known.look()
@@ -169,7 +169,7 @@ async def test_a_kind_that_is_not_there_is_no_problem():
 
 
 @pytest.mark.parametrize("served", [True, False])
-async def test_a_missing_right_is_said_if_the_kind_is_there(served: bool):
+async def test_a_missing_right_is_reported_if_the_kind_is_there(served: bool):
     server = Server()
     server.errors[BINDINGS], server.served = FORBIDDEN, served
     known, _ = neighbours(server)
@@ -178,7 +178,7 @@ async def test_a_missing_right_is_said_if_the_kind_is_there(served: bool):
     assert server.asked[-1] == "/apis/elbv2.k8s.aws/v1beta1"
 
 
-async def test_namespaces_that_may_not_be_listed_are_said():
+async def test_namespaces_that_may_not_be_listed_are_reported():
     server = Server()
     server.errors[NAMESPACES] = FORBIDDEN
     known, _ = neighbours(server)

@@ -237,7 +237,7 @@ class H2Streams:
         return self._open.get(number)
 
     def opens(self, number: int, *, is_grpc: bool, parent: bytes = b"") -> None:
-        """Open a stream for a request; `parent` is its `traceparent`, if it is traced."""
+        """Open a stream for a request; `parent` is its traceparent, if it is traced."""
         self.last = number
         handler = self._handler
         now = handler.now()

@@ -198,7 +198,7 @@ class UpstreamSearch(abc.ABC):
         self.handler.statistics.held -= 1
 
     def _trace_parent(self) -> bytes:
-        """Return the client's `traceparent`."""
+        """Return the client's traceparent."""
         return b""
 
     def _hold_ended(self, how: int | str, outcome: str) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.tracing.receiver import plain, receiver
+from tests.otlp_receiver import plain, receiver
 
 from elasti import tracing
 from elasti.authn.settings import AuthnSettings
@@ -100,7 +100,7 @@ async def test_what_was_not_served_is_an_error(outcome: str, code: int):
     assert collector.spans[0]["status"]["code"] == code
 
 
-async def test_an_id_of_a_program_without_tracing_is_no_trace():
+async def test_an_id_of_a_program_without_tracing_begins_a_trace_of_its_own():
     async with receiver() as collector:
         async with running(Tracer(collector.settings, "test")) as tracer:
             hold(tracer, wake_id="1a2b3c4d")
