@@ -9,19 +9,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
+from kubeloop.objects.meta import ObjectName
 
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.objects.meta import ObjectName
-
-    ReadSecret: TypeAlias = Callable[[str, str], Coroutine[Any, Any, Mapping[str, str]]]
-    FindObject: TypeAlias = Callable[
-        [Hashable, str, type[Any], ObjectName, Callable[[Any], None]], Coroutine[Any, Any, Any]
-    ]
+ReadSecret: TypeAlias = Callable[[str, str], Coroutine[Any, Any, Mapping[str, str]]]
+FindObject: TypeAlias = Callable[
+    [Hashable, str, type[Any], ObjectName, Callable[[Any], None]], Coroutine[Any, Any, Any]
+]
 
 
 class SecretUnavailable(Exception):
