@@ -12,16 +12,20 @@ import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from devkube.cluster import DevCluster
 from elasti.api.names import OPERATOR, RESOLVER
 from elasti.cli.exits import Failure
 from elasti.cli.options import WholeNumber
 from elasti.cli.rendering import echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from devkube.cluster import DevCluster
 
 _START_SECONDS = 60.0
 _CONTEXT = "elasti-dev"

@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.demo.story import Story
 from elasti.cli.dev import container_environment, need_devkube
 from elasti.cli.exits import Failure
-from kubeloop.client import Client
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from elasti.cli.demo.story import Story
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 BURST = 20
 _APPS = ("web", "echo")

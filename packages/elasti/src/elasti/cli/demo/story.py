@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import statistics
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from elasti.api.names import ELASTISERVICES, resolver_slice_name
 from elasti.api.states import STATES, State, state_word
-from elasti.cli.demo.load import RequestResult
 from elasti.cli.demo.manifests import NAMESPACE
 from elasti.cli.rendering import LiveOutput, line, one_line, widths
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.aio.wait import until
-from kubeloop.client import Client
 from kubeloop.informer import Added, Deleted, Notification, SharedInformerFactory, Updated
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from elasti.cli.demo.load import RequestResult
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 _WIDTH = 40
 # The events of a target, in the order of a wake-up, and how each is reported.
