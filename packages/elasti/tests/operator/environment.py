@@ -556,6 +556,7 @@ class Operator:
             former_at=former_at,
         )
         self.metrics = metrics
+        self.lose_the_lease: Callable[[], object] = lambda: None
 
     def kill_at(self, number: int) -> None:
         """Die after the write of that number, counted from 1; refused ones do not count."""
@@ -574,10 +575,12 @@ class Operator:
             caches = asyncio.create_task(self.caches.manager.run(), name="caches")
             await self.caches.manager.wait_until_ready()
             leader = asyncio.create_task(self._leader.run(), name="leader")
+            self.lose_the_lease = leader.cancel
             try:
                 yield
             finally:
-                failed = leader.done() and not self.killed.is_set()
+                ended = leader.done() and not leader.cancelled()
+                failed = ended and not self.killed.is_set()
                 with contextlib.suppress(Killed, BaseExceptionGroup):
                     await finish([leader, caches])
             if failed:

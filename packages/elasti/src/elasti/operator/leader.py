@@ -218,7 +218,6 @@ class Leader:
             events.feed(self._controller)
             sweeper = OrphanSweeper(self.client, self.caches, period=self.settings.sweep_period)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._controller.run(), name="controller")
                 group.create_task(self._poller.run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
                 group.create_task(self._definition.run(), name="definition")
@@ -237,6 +236,9 @@ class Leader:
                         reporter=self.reporter,
                     )
                     group.create_task(enrolment.run(), name="enrolment")
+                # Here and not as a task: a lost lease cancels twice, which ends running reconciles, and a group would
+                # keep the second from its tasks.
+                await self._controller.run()
 
     def _make_reconciler(
         self,

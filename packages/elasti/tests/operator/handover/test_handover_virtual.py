@@ -901,6 +901,35 @@ async def test_what_is_in_the_caches_is_never_changed(env: Environment, monkeypa
             one.check()
 
 
+async def test_a_former_leader_does_not_end_the_park_that_it_began(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    """The manager asks twice, at once: when the lease is lost, and when the election has ended."""
+    env.web()
+    asked, answered = asyncio.Event(), asyncio.Event()
+    ask = env.resolvers.activity
+
+    async def late(*args: Any, **options: Any) -> ActivityReport | None:
+        asked.set()
+        await answered.wait()
+        return await ask(*args, **options)
+
+    async with env.operator() as former:
+        await env.engages()
+        # The last question before the park, not one of the settle.
+        await asyncio.sleep(env.settings.engage_settle - 0.2)
+        monkeypatch.setattr(env.resolvers, "activity", late)
+        await asyncio.wait_for(asked.wait(), 60)
+        former.lose_the_lease()
+        await asyncio.sleep(0.01)
+        former.lose_the_lease()
+        answered.set()
+        before = len(former.client.writes)
+        await asyncio.sleep(60)
+        assert len(former.client.writes) == before
+        assert env.replicas == 1
+
+
 @pytest.mark.parametrize(
     ("drain", "number"),
     [
