@@ -406,7 +406,7 @@ class _App(asyncio.Protocol):
             cluster.books.served(self._pod.app, cluster.loop.now)
             seconds = cluster.loop.random.choice((0.0, 0.01, 0.3))
             if "-" in number:
-                seconds = float(number.partition("-")[2])
+                seconds = float(number.partition("-")[2].rstrip("k"))
             self._pod.busy += 1
             cluster.loop.call_later(seconds, self._answer, context=self._pod.process.context)
 
