@@ -24,7 +24,7 @@ KNOWN = {
 }
 # Of each program with its command and a client, in bytes. A feature may raise them; say why in its commit. Patch
 # releases of Python differ by 40 kB, so leave that much room.
-TOTALS = {"elasti.operator.app": 15_150_000, "elasti.resolver.app": 13_620_000}
+TOTALS = {"elasti.operator.app": 15_200_000, "elasti.resolver.app": 13_620_000}
 NOT_LOADED = (
     *("aiohttp", "click", "cryptography", "devkube", "elasti.cli.main", "jwt", "rich", "structlog"),
     *("yaml", "yarl"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kubeloop.client import ClientConfig
+if TYPE_CHECKING:
+    from kubeloop.client import ClientConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from elasti.cli import options
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.rendering import echo
-from kubeloop.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from elasti.cli.cluster import AccessOptions
+    from kubeloop.client import Client
 
 
 @click.command("dashboard")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from elasti.cli import options
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.rendering import counted, echo
-from kubeloop.client import Client
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 
 @click.command("diff")

@@ -12,22 +12,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES
 from elasti.api.types import ElastiService
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import Choice
 from elasti.cli.rendering import echo
 from elasti.cli.running import is_not_installed, not_installed
-from kubeloop.client import Client, Resource
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
-from kubeloop.objects.patches import Patch
 from kubeloop.objects.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterator
+
+    from elasti.cli.options import Choice
+    from kubeloop.client import Client, Resource
+    from kubeloop.objects.patches import Patch
+
 
 _MOST_NAMES = 8
 

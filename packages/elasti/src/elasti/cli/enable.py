@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasti.api.names import ELASTISERVICES
-from elasti.api.types import ElastiService
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import cluster_options, namespace_option, span, timeout_option
 from elasti.cli.options import name as object_name
 from elasti.cli.rendering import duration, echo, render
-from elasti.operator.enrolment.finder import WorkloadRef
-from kubeloop.client import Client
-from kubeloop.objects.core import Service
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
+    from elasti.operator.enrolment.finder import WorkloadRef
+    from kubeloop.client import Client
+    from kubeloop.objects.core import Service
+    from kubeloop.objects.meta import JsonObject
 
 _KINDS = {
     "Deployment": ("deployment", "deployments", "deployments.apps", "deployment.apps", "deploy"),

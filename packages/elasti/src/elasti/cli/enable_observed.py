@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.rendering import counted, echo
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
 
 
 async def enable_observed(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from elasti.api.names import ENROLLED_LABEL, PLURAL, SLEEP_LABEL
 from elasti.cli import options
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.rendering import NOTHING, counted, echo, render, table
-from elasti.operator.enrolment.decide import EnrolmentDecision, Surroundings
-from elasti.operator.enrolment.finder import Workload, WorkloadRef
-from kubeloop.client import Client
-from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from elasti.cli.cluster import AccessOptions
+    from elasti.operator.enrolment.decide import EnrolmentDecision, Surroundings
+    from elasti.operator.enrolment.finder import Workload, WorkloadRef
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 _HEADS = ("NAMESPACE", "SERVICE", "STATE", "TEMPLATE", "WHY")
 

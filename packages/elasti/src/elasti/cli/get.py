@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasti.api.names import GROUP, NAMESPACE
-from elasti.api.view import ElastiServiceRow
-from elasti.cli.cluster import AccessOptions
-from elasti.cli.exits import Failure
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
@@ -33,8 +29,15 @@ from elasti.cli.rendering import (
     widths,
     with_time_left,
 )
-from elasti.dashboard.live import HeldCounts
-from kubeloop.client import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.api.view import ElastiServiceRow
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.exits import Failure
+    from elasti.dashboard.live import HeldCounts
+    from kubeloop.client import Client
 
 _TABLES = ("table", "wide")
 HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")

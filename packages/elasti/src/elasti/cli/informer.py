@@ -6,15 +6,17 @@ Errors that pass by themselves are lines too; those that do not, such as a missi
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.options import Number, cluster_options, namespace_option
 from elasti.cli.rendering import echo
-from kubeloop.informer import Notification
-from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
+    from kubeloop.informer import Notification
+    from kubeloop.objects.meta import PartialObjectMetadata
 
 _SYNC_TIMEOUT = 60.0
 

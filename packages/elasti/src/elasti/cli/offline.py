@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import click
 
 from elasti._version import __version__
-from elasti.cli.install.choices import InstallOptions
 from elasti.cli.install.flags import choices_of, install_options
 from elasti.cli.options import output_option
 from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.install.choices import InstallOptions
 
 
 @click.command("manifests")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import pathlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.api.prices import Prices
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
@@ -18,7 +16,11 @@ from elasti.cli.options import (
     output_option,
 )
 from elasti.cli.rendering import echo, render
-from elasti.cli.report_content import Report
+
+if TYPE_CHECKING:
+    from elasti.api.prices import Prices
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.report_content import Report
 
 _DAYS = re.compile(r"(\d+)d")
 _OPENCOST_TIMEOUT = 30.0

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasti.api.observed import RECOMMENDED, explained
-from elasti.api.prices import GIB, HOUR, Prices
-from elasti.api.types import CapacityStatus, ElastiService
-from elasti.api.usage import UsageRow
+from elasti.api.prices import GIB, HOUR
 from elasti.cli.rendering import NOTHING
 from elasti.cli.report_formats import Column, Sheet
 from kubeloop.objects.times import format_time, parse_time
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Sequence
+
+    from elasti.api.prices import Prices
+    from elasti.api.types import CapacityStatus, ElastiService
+    from elasti.api.usage import UsageRow
 
 
 class ReportEntry(NamedTuple):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+from typing import TYPE_CHECKING
 
 import click
 
-from elasti.api.types import ElastiService
 from elasti.cli import options
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.completion import complete_names
 from elasti.cli.options import cluster_options, namespace_option, output_option
 from elasti.cli.rendering import NOTHING, duration, echo, render, table
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
 
 _SHOWN = 10
 _HEADS = ("AT", "LOCAL", "IN", "STATE", "SCHEDULE")

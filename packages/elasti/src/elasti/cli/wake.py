@@ -10,18 +10,14 @@ import dataclasses
 import datetime as dt
 import enum
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.states import NOT_READY, RESTING, SleepOutcome, State, state_text, state_word
-from elasti.api.types import ElastiService
-from elasti.cli.cluster import AccessOptions
-from elasti.cli.elastiservices import ElastiServiceWatch
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import (
-    Choice,
     choice_options,
     cluster_options,
     namespace_option,
@@ -29,7 +25,14 @@ from elasti.cli.options import (
     timeout_option,
 )
 from elasti.cli.rendering import echo
-from kubeloop.client import Client
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.elastiservices import ElastiServiceWatch
+    from elasti.cli.options import Choice
+    from kubeloop.client import Client
+
 
 _AWAKE = (State.SERVE, State.RELEASING)
 

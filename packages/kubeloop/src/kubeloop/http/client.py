@@ -17,15 +17,13 @@ import dataclasses
 import errno
 import re
 import ssl
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, Self, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from kubeloop.aio.keepalive import Keepalive
 from kubeloop.http.connection import Connection
 from kubeloop.http.framing import FramingError, HttpResponseHead
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
 
 HeaderLines: TypeAlias = tuple[tuple[str, str], ...]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime as dt
-from collections.abc import Awaitable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import KIND, private_service_name
-from elasti.api.types import ElastiService
 from elasti.api.view import dependency_tree
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.describe.model import (
     Description,
     EventSummary,
@@ -32,8 +29,14 @@ from elasti.dashboard.live import read_held, read_trigger_values
 from elasti.operator.model.children import slice_names
 from elasti.operator.model.targets import target_of
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
-from kubeloop.client import Client
 from kubeloop.client.errors import KubeError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from elasti.api.types import ElastiService
+    from elasti.cli.cluster import AccessOptions
+    from kubeloop.client import Client
 
 T = TypeVar("T")
 _MOST_EVENTS = 12

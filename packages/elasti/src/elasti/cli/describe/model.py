@@ -8,20 +8,24 @@ prevent sleep or waking.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import to_builtins
 
 from elasti.api import conditions as words
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.states import State
-from elasti.api.types import ElastiService
 from elasti.api.view import condition, moment
 from elasti.cli.install.rollout import pod_troubles
 from elasti.cli.rendering import duration
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator, Mapping
+
+    from elasti.api.types import ElastiService
+    from kubeloop.objects.meta import JsonObject
+
 
 T = TypeVar("T")
 _PATIENCE = 60.0

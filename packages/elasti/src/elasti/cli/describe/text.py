@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import (
     ENROLLED_FROM_ANNOTATION,
@@ -15,15 +14,7 @@ from elasti.api.observed import explained, quiet_share
 from elasti.api.schedules import outlook
 from elasti.api.states import NOT_READY, OBSERVED, DozeState, State, state_text
 from elasti.api.triggers.registry import Role, redacted_metadata
-from elasti.api.types import (
-    CapacityStatus,
-    ElastiServiceSpec,
-    ElastiServiceStatus,
-    ObservedStatus,
-    ScaleTrigger,
-    StatusCondition,
-    TriggerStatus,
-)
+from elasti.api.types import CapacityStatus
 from elasti.api.view import moment, why_of, worker_lines
 from elasti.cli.describe.model import (
     Description,
@@ -34,6 +25,18 @@ from elasti.cli.describe.model import (
     Unreadable,
 )
 from elasti.cli.rendering import NOTHING, ago, counted, duration, one_line, table, with_time_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from elasti.api.types import (
+        ElastiServiceSpec,
+        ElastiServiceStatus,
+        ObservedStatus,
+        ScaleTrigger,
+        StatusCondition,
+        TriggerStatus,
+    )
 
 T = TypeVar("T")
 _INDENT = "  "

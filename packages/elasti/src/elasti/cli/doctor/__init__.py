@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from elasti.cli import options
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.completion import complete_names
 from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
 
 
 @click.command("doctor")

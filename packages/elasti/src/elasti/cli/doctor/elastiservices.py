@@ -7,22 +7,26 @@ Only NetworkPolicies are judged, not the policies of a network plug-in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from elasti.api import conditions as words
 from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
 from elasti.api.names import DRAIN_KEY, KIND, RESOLVER
-from elasti.api.types import ElastiService, StatusCondition
 from elasti.api.validation import problems
 from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
-from elasti.operator.autoscalers.base import Autoscaler
 from elasti.operator.model.findings import service_findings
 from kubeloop.objects.core import Service
-from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from elasti.api.types import ElastiService, StatusCondition
+    from elasti.operator.autoscalers.base import Autoscaler
+    from kubeloop.objects.meta import JsonObject
 
 TOPIC = KIND
 _NAME_LABEL = "kubernetes.io/metadata.name"

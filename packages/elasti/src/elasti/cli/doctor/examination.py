@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import ELASTISERVICES, GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
 from elasti.api.parsing import parse_list
@@ -18,9 +17,13 @@ from elasti.api.types import AUTOSCALER_KINDS, ElastiService
 from elasti.cli.doctor import elastiservices, installation, permissions
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.operator.autoscalers import AUTOSCALERS
-from kubeloop.client import Client
 from kubeloop.client.errors import ApiError, NotFound
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Iterator, Sequence
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 T = TypeVar("T")
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -12,8 +12,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.names import ELASTISERVICES
 from elasti.api.states import State
@@ -24,8 +23,12 @@ from elasti.cli.doctor.examination import NETWORK_POLICIES, Examination
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, problem
 from kubeloop.client.errors import NotFound
 from kubeloop.objects.core import SERVICES, Service
-from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.names import url_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubeloop.objects.meta import JsonObject
 
 _PATIENCE = 5.0
 _ROUTES = "gateway.networking.k8s.io/v1"

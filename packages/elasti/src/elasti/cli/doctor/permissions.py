@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasti.api.names import GROUP, PLURAL
-from elasti.api.rbac import PolicyRule
 from elasti.cli.doctor.findings import DoctorFinding, ok, problem, warning
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
-from kubeloop.client import Client
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from elasti.api.rbac import PolicyRule
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 _GROUP = "authorization.k8s.io/v1"
 _AT_ONCE = 8

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasti.api.names import NAMESPACE
-from elasti.cli.cluster import AccessOptions
-from elasti.cli.install.choices import InstallOptions
 from elasti.cli.install.flags import choices_of, install_options, merged, written
 from elasti.cli.options import cluster_options, timeout_option
+
+if TYPE_CHECKING:
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.install.choices import InstallOptions
 
 
 @click.command("install")

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from elasti.api.names import MANAGED_BY
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import OPTIONS_ANNOTATION
-from kubeloop.client import Client
 from kubeloop.client.errors import Invalid, NotFound
-from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
 
 # Fields that the server owns, and changes with every write.
 _SERVERS_OWN = frozenset(

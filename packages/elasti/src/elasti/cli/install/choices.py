@@ -10,15 +10,17 @@ import dataclasses
 import enum
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_type_hints
 
 from elasti._version import __version__
 from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
 from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE, PORT_RANGE, TLS_SECRET
 from elasti.api.parsing import parse_port_range
-from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.names import DNS_LABEL_63
 from kubeloop.objects.quantities import Quantity
+
+if TYPE_CHECKING:
+    from kubeloop.objects.meta import JsonObject
 
 # Options that were given, by the names of `Choices`; variables by the program's word.
 InstallOptions: TypeAlias = dict[str, Any]

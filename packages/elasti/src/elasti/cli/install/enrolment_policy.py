@@ -11,12 +11,15 @@ such a Service leads to next is observed first.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL, SLEEP_LABEL, TEMPLATE_ANNOTATION
 from elasti.cli.install.admission import policy_and_binding, policy_rules
-from elasti.cli.install.choices import Choices, Manifest
 from elasti.operator.model.findings import ADDED_LABELS
 from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from elasti.cli.install.choices import Choices, Manifest
 
 MAY_ENROL = "elasti-may-enrol"
 _RIGHTS = (

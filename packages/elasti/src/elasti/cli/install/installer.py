@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+from typing import TYPE_CHECKING
 
 from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.names import API_VERSION, GROUP, KIND, OPERATOR_SERVICE, PLURAL
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier, reference
 from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import Choices, Manifest, Program
+from elasti.cli.install.choices import Choices, Program
 from elasti.cli.install.inventory import (
-    InstalledObject,
-    InstalledOperator,
     installed_operator,
     installed_operators,
     is_held,
@@ -26,13 +25,18 @@ from elasti.cli.install.inventory import (
     objects_of,
 )
 from elasti.cli.install.rollout import definition_served, programs_available
-from elasti.cli.rendering import Progress, counted
-from kubeloop.client import Client
+from elasti.cli.rendering import counted
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
 from kubeloop.client.request import get
 from kubeloop.objects.core import SLICES, EndpointSlice
-from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.names import url_host
+
+if TYPE_CHECKING:
+    from elasti.cli.install.choices import Manifest
+    from elasti.cli.install.inventory import InstalledObject, InstalledOperator
+    from elasti.cli.rendering import Progress
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 _URL = "ELASTI_OPERATOR_URL"
 _DNS = "k8s-app=kube-dns"

@@ -8,8 +8,7 @@ are read as plain objects: also those that our types cannot decode.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,9 +23,14 @@ from elasti.cli.install.choices import (
     account,
     installation,
 )
-from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from kubeloop.client import Client
+
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 _DEPLOYMENTS = "apps/v1/deployments"

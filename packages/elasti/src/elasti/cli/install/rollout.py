@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import Choices, Program, account, selector
-from elasti.cli.rendering import Progress
 from kubeloop.aio.wait import poll
-from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from elasti.cli.rendering import Progress
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
 
 # A container that starts says so too; only these will not end by themselves.
 _PATIENT = frozenset({"ContainerCreating", "PodInitializing"})

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from elasti.api.names import NAMESPACE
-from elasti.cli.cluster import AccessOptions
 from elasti.cli.exits import Failure
 from elasti.cli.options import cluster_options, namespace_option, timeout_option
-from elasti.cli.rendering import Progress
-from elasti.cli.uninstall.survey import UninstallSurvey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from elasti.cli.cluster import AccessOptions
+    from elasti.cli.rendering import Progress
+    from elasti.cli.uninstall.survey import UninstallSurvey
 
 
 @click.command("uninstall")

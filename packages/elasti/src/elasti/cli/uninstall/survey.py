@@ -7,14 +7,12 @@ finds, when it is called again, just what is left to do.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, MANAGED_BY, PLURAL
 from elasti.api.states import State
 from elasti.cli.exits import Failure
 from elasti.cli.install.inventory import (
-    InstalledObject,
-    InstalledOperator,
     installed_operator,
     installed_operators,
     is_held,
@@ -23,9 +21,15 @@ from elasti.cli.install.inventory import (
     name_some,
     objects_of,
 )
-from kubeloop.client import Client
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from elasti.cli.install.inventory import InstalledObject, InstalledOperator
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
 
 DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{PLURAL}.{GROUP}"

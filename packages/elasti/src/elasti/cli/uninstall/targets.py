@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,17 +23,21 @@ from elasti.api.names import (
 from elasti.api.types import DozeStatus
 from elasti.api.wire import Ask
 from elasti.cli.install.inventory import is_held, key_of, list_elastiservices, name_some
-from elasti.cli.rendering import Progress
 from elasti.cli.uninstall.survey import UninstallSurvey, sleeps
 from elasti.operator.doze.requests import Originals, command
 from elasti.operator.model.children import drain_patch, is_drained
 from elasti.operator.model.doze import DozePod
-from kubeloop.client import Client
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
 from kubeloop.objects.core import PODS, SERVICES, Service
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch, Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from elasti.cli.rendering import Progress
+    from kubeloop.client import Client
 
 _POLL_INTERVAL = 1.0
 _COMPANIONS = (

@@ -16,18 +16,16 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from elasti.api.names import GROUP, LEASE_NAME, QUARANTINE_CONFIG_MAP, TEMPLATES_PLURAL
 from elasti.api.parsing import SettingsError
 from elasti.api.states import State
-from elasti.api.wire import ActivityReport
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.access import ENROLMENT
 from elasti.cli.install.choices import Program, account, selector
 from elasti.cli.install.inventory import name_some
-from elasti.cli.rendering import Progress, counted
+from elasti.cli.rendering import counted
 from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS, UninstallSurvey
 from elasti.cli.uninstall.targets import UninstallTargets
 from elasti.operator.app import OperatorApp
@@ -35,6 +33,12 @@ from elasti.operator.settings import OperatorSettings
 from kubeloop.client import Client, ClientConfig
 from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+    from elasti.api.wire import ActivityReport
+    from elasti.cli.rendering import Progress
 
 _DEPLOYMENTS = "apps/v1/deployments"
 _POLL_INTERVAL = 0.5
