@@ -31,6 +31,7 @@ from elasti.api.names import OPERATOR, RESOLVER
 from elasti.api.observed import REASONS, RECOMMENDED, VERDICTS
 from elasti.api.states import State
 from elasti.api.triggers.registry import TriggerType, trigger_types
+from elasti.authn.settings import AuthnSettings
 from elasti.cli import main as commands
 from elasti.cli.exits import ExitCode
 from elasti.cli.install.access import LEADER, MAY_WAKE, TARGETS
@@ -44,6 +45,7 @@ from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.rbac import DOZE_RULES, ENROLMENT_RULES, PATH_RULES, TLS_RULES
 from elasti.operator.report import events
 from elasti.resolver.metrics import WorkerView
+from elasti.tracing import Tracer
 from kubeloop.metrics.library import LibraryMetrics
 
 if TYPE_CHECKING:
@@ -341,6 +343,7 @@ def metrics() -> str:
         METRICS,
         _metrics("The operator", OperatorMetrics().own()),
         _metrics("The resolver", resolver.own()),
+        _metrics("Both: spans", Tracer(AuthnSettings(), "operator").families()),
         _metrics("Both: the library's own", library.families()),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from elasti.api.parsing import parse_duration
-from elasti.api.types import ElastiServiceSpec, SleepSpec, WakeSpec
+from elasti.api.types import ElastiServiceSpec, HandoverSpec, SleepSpec, WakeSpec
 from elasti.operator.settings import OperatorSettings
 from elasti.resolver.settings import ResolverSettings
 from tests.docs.pages import PAGES, ROOT, Block, blocks, named
@@ -56,7 +56,7 @@ def test_every_variable_of_a_program_is_explained(program):
 
 def test_every_field_of_an_elasti_service_is_explained():
     part = CONFIGURING.split("## Every field")[1].split("\n## ")[0]
-    parts = {"wake": WakeSpec, "sleep": SleepSpec}
+    parts = {"wake": WakeSpec, "sleep": SleepSpec, "handover": HandoverSpec}
     fields = [name for name in ElastiServiceSpec.__struct_encode_fields__ if name not in parts]
     fields += [f"{part}.{n}" for part, kind in parts.items() for n in kind.__struct_encode_fields__]
     assert [name for name in fields if f"`{name}`" not in part] == []

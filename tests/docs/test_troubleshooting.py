@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "packages" / "elasti" / "src" / "elasti"
 GUIDE = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
 SENTENCES = re.findall(r"^ *> (.+)$", GUIDE, re.MULTILINE)
-CALLS = {"Obstacle", "Finding"}
+CALLS = {"Obstacle", "Finding", "warning", "TrafficPath"}
 
 
 def trees() -> list[ast.Module]:
@@ -48,22 +48,22 @@ def reasons(directory: str) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             given: list[ast.expr | None] = []
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS:
-                given += node.args[:1]
+                given += node.args
+            elif isinstance(node, ast.Assign):
+                given.append(node.value)
             elif isinstance(node, ast.Dict):  # a table of texts by their reasons
                 given += [
                     key for key in node.keys if getattr(key, "attr", "") in Reason.__members__
                 ]
             for first in given:
-                if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    found.add(first.value)
-                elif isinstance(first, ast.Attribute) and first.attr in Reason.__members__:
+                if isinstance(first, ast.Attribute) and first.attr in Reason.__members__:
                     found.add(str(Reason[first.attr]))
     return found
 
 
 def test_every_reason_is_explained():
     known = reasons("operator")
-    assert {"Cooldown", "InUse", "HeadlessService", "SharedPods"} <= known
+    assert {"Cooldown", "InUse", "HeadlessService", "SharedPods", "MeshPort"} <= known
     missing = [reason for reason in known if f"`{reason}`" not in GUIDE]
     assert missing == []
 

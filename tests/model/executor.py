@@ -74,7 +74,8 @@ def activity(asked: int, up: int, held: int, arrived: int) -> Activity:
 def ask(facts: Facts, state: ServiceState, answer: Activity) -> bool:
     """Ask the resolvers if the next step depends on it; returns whether they were asked."""
     asked = mock.Mock(side_effect=_resolved(answer))
-    stub: Any = SimpleNamespace(settings=SETTINGS, clock=_CLOCK, _activity=asked)
+    decisions = SimpleNamespace(clock=_CLOCK)
+    stub: Any = SimpleNamespace(settings=SETTINGS, decisions=decisions, _activity=asked)
     _done(HandoverExecutor.ask(stub, facts, state))
     return bool(asked.called)
 
@@ -129,7 +130,7 @@ def _park(state: ServiceState, scales: _Scales, seen: Seen, asked: mock.AsyncMoc
         ready=frozenset(),
     )
     stub: Any = mock.Mock()
-    stub.clock, stub.scales, stub._activity = _CLOCK, scales, asked
+    stub.decisions.clock, stub.scales, stub._activity = _CLOCK, scales, asked
     stub.conflicts, stub.writer = mock.AsyncMock(), mock.AsyncMock()
     stub.decisions.together.return_value = facts.decision
     stub._scale_to_zero = functools.partial(HandoverExecutor._scale_to_zero, stub)

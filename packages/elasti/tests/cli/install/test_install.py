@@ -327,7 +327,7 @@ def test_namespaces_and_flags_are_kept_too(cluster: Cluster):
     before = state_of(cluster)
     said = installed(cluster)
     assert state_of(cluster) == before
-    assert "--no-authentication --namespaced --watch-namespace shop" in said.splitlines()[0]
+    assert "--namespaced --watch-namespace shop --no-authentication" in said.splitlines()[0]
     assert not {"elasti-operator", "elasti-resolver"} & cluster.names(f"{RBAC}/v1/clusterroles")
 
 

@@ -152,7 +152,7 @@ async def test_a_published_port_outlives_a_lost_status(rig: Rig):
 async def test_a_lack_of_ports_is_reported_and_others_go_on(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(leader, "PortBook", functools.partial(ports.PortBook, 21000, 21000))
+    monkeypatch.setattr(leader, "PortBook", lambda *_range: ports.PortBook(21000, 21000))
     await rig.web(replicas=0, name="first")
     async with rig.operator(watch_namespaces=(rig.namespace,)) as operator:
         await rig.becomes("Proxy", "first")
