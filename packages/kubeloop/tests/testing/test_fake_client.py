@@ -292,6 +292,12 @@ async def test_faults_are_put_in_the_way_of_a_request() -> None:
     assert (await maps.patch("a", MergePatch({"data": {"x": "1"}})))["data"] == {"x": "1"}
 
 
+async def test_it_is_closed_like_a_client() -> None:
+    async with FakeClient(config_map(a="1")) as fake:
+        assert len(await fake.resource(MAPS).items().to_list()) == 1
+    await fake.aclose()
+
+
 async def test_what_it_does_not_know_is_refused() -> None:
     client = FakeClient()
     with pytest.raises(NotFound, match="could not find the requested resource"):

@@ -167,6 +167,9 @@ class _FakeStreams(StreamTransport):
         self._api = api
         self._connection = connection
 
+    async def aclose(self) -> None:
+        """Nothing is kept."""
+
     async def list(
         self, request: Request, codec: Codec[T], *, on_answer: Callable[[], None] | None = None
     ) -> Page[T]:
