@@ -33,7 +33,7 @@ def lazy_attributes(package: str, exports: Mapping[str, str]) -> Callable[[str],
     `dir()` of the module lists the names too, for those who explore it, and `import *` finds them.
     """
     own = vars(sys.modules[package])
-    own["__all__"] = [*exports]
+    own["__all__"] = sorted(exports)
     own["__dir__"] = lambda: sorted({*own, *exports})
 
     def get_attribute(name: str) -> Any:
