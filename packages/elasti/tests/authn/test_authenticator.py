@@ -7,6 +7,7 @@ import datetime as dt
 
 import pytest
 from tests.authn.issuing import AUDIENCE, ISSUER, NOW, USER, Signer, key_set
+from tests.log_lines import capture_logs
 
 from elasti.api.parsing import SettingsError
 from elasti.authn.authenticator import (
@@ -228,21 +229,23 @@ async def test_no_decision_outlives_its_token():
         await who.admit(f"Bearer {token}")
 
 
-async def test_how_callers_are_checked_is_logged_once(capsys):
+async def test_how_callers_are_checked_is_logged_once():
     source = Source(Signer())
     source.down = "the keys are locked away"
-    task = asyncio.create_task(callers(signatures(source), USER).run())
-    await asyncio.sleep(300)
-    source.down = ""
-    await asyncio.sleep(300)
-    reads = source.reads
-    await asyncio.sleep(3000)
-    assert source.reads == reads
-    task.cancel()
-    said = capsys.readouterr().out
-    assert said.count("the keys are locked away") == 1
-    assert said.count("callers are checked") == 1
-    assert ISSUER in said
+    with capture_logs() as lines:
+        task = asyncio.create_task(callers(signatures(source), USER).run())
+        await asyncio.sleep(300)
+        source.down = ""
+        await asyncio.sleep(300)
+        reads = source.reads
+        await asyncio.sleep(3000)
+        assert source.reads == reads
+        task.cancel()
+    refused, checked = lines
+    assert refused["log_level"] == "error"
+    assert "the keys are locked away" in refused["reason"]
+    assert (checked["event"], checked["log_level"]) == ("callers are checked", "info")
+    assert ISSUER in checked["how"]
 
 
 # Keeping keys
