@@ -379,7 +379,8 @@ class Environment:
         except AssertionError:
             told = f"{state} was expected, not {self.state}: {self.recorder.told}"
             raise AssertionError(told) from None
-        return asyncio.get_running_loop().time() - began
+        # The looks' times are sums of 0.05, which 600 s put a float's breadth beside the timers of what they look at.
+        return round(asyncio.get_running_loop().time() - began, 6)
 
     async def engages(self, *, within: float = 600.0) -> float:
         """Wait until the resolver is in rotation; returns how long it took."""
