@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
@@ -99,8 +100,11 @@ async def test_a_target_sleeps_soon_after_its_cooldown(cooldown: int, load: floa
     async with env.operator():
         await env.becomes("Proxy")
         late = loop.time() - ends - cooldown
-    # Without load the cooldown begins with the object's creation. The settle takes at most half of it.
-    assert -0.1 <= late <= max(SETTLE - cooldown / 2, 0.0) + 5.0
+    # Without load the cooldown begins with the object's creation. The settle takes at most half of it. The last use may be
+    # as long before the reading that saw it as readings are apart. The readings of the look and of the end are up to 0.1 s
+    # late each, and joining, parking and this test's own looks take the rest.
+    between_readings = max(cooldown / 12, 2.5)
+    assert -0.1 <= late <= max(SETTLE - cooldown / 2, 0.0) + between_readings + 2 * 0.1 + 0.2
 
 
 async def engagements(env: Environment, seconds: float) -> int:
@@ -371,7 +375,13 @@ async def test_nothing_is_read_or_written_when_nothing_changes(env: Environment)
         env.list_resolvers(RESOLVER, "10.9.0.2")
         await asyncio.sleep(10)
         sent = [one for one in operator.client.requests if ("watch", "true") not in one.query]
-        written = [f"{one.method} {subject(one)}" for one in sent]
+        looks = Counter(one.path for one in sent if one.method == "GET")
+        assert set(looks) == {
+            "/api/v1/namespaces",
+            "/apis/elbv2.k8s.aws/v1beta1/targetgroupbindings",
+        }, "the ways of traffic are looked for, and nothing else"
+        assert set(looks.values()) <= {8, 9}, "every 30 s"
+        written = [f"{one.method} {subject(one)}" for one in sent if one.method != "GET"]
         assert written == ["PUT endpointslices"], "another resolver is one write to the slice"
 
 
