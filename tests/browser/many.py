@@ -60,7 +60,7 @@ async def serving(page: Page, services: dict[str, JsonObject]) -> AsyncIterator[
         await page.goto(server.url)
         await page.locator("body[data-ready]").wait_for()
         yield feed
-        assert said == []
+        assert said == [], said
     finally:
         await page.goto("about:blank")
         await server.close()

@@ -82,7 +82,8 @@ def history_of(services: Iterable[ElastiService], begin: float, now: dt.datetime
         sums[key_of(es)] = (cpu_seconds, byte_seconds)
     times = {"begin": begin, "step": step, "since": min(starts, default=None)}
     times["complete"] = max(starts, default=None)
-    curves = (list(itertools.accumulate(one[:BUCKETS])) for one in (cpus, memories))
+    # What rounding leaves of a sum may be below zero, which a browser refuses to draw.
+    curves = ([max(0.0, y) for y in itertools.accumulate(one[:-2])] for one in (cpus, memories))
     return times | dict(zip(("cpu", "memory"), curves, strict=True)) | {"sums": sums}
 
 
