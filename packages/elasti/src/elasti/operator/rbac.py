@@ -105,7 +105,7 @@ REVIEW_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create"
 
 CLUSTER_RULES = (
     *REVIEW_RULES,
-    PolicyRule("", ("namespaces",), ("list",), "find those in Istio ambient"),
+    PolicyRule("", ("namespaces",), ("list", "watch"), "find those in Istio ambient"),
     PolicyRule(
         "apiextensions.k8s.io",
         ("customresourcedefinitions",),

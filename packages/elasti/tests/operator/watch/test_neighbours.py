@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,6 +48,7 @@ class Server:
         self.bindings, self.ambient = bindings, set(ambient)
         self.errors: dict[str, Exception] = {}
         self.served = True
+        self.joins = asyncio.Event()
         self.asked: list[str] = []
 
     def resource(self, resource: str, _kind: Any = None, *, namespace: str = "") -> Any:
@@ -55,7 +57,7 @@ class Server:
         def items(*, selector: str = "") -> Listed:
             return Listed(self._items(plural, namespace, selector))
 
-        return SimpleNamespace(items=items, get=self._get)
+        return SimpleNamespace(items=items, get=self._get, watch=self._watch)
 
     async def _items(self, plural: str, namespace: str, selector: str) -> AsyncIterator[Any]:
         self.asked.append(f"list {plural} {namespace or '*'} {selector}".strip())
@@ -66,6 +68,16 @@ class Server:
                 yield PartialObjectMetadata(metadata=ObjectMeta(name=name, labels=AMBIENT))
         for one in self.bindings if plural == BINDINGS else ():
             yield one
+
+    async def _watch(self, *, selector: str, timeout_seconds: int) -> AsyncIterator[str]:
+        self.asked.append(f"watch {selector}")
+        if "watch" in self.errors:
+            raise self.errors["watch"]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                if not self.ambient:
+                    await self.joins.wait()
+                yield "ADDED"
 
     async def _get(self, name: str) -> PartialObjectMetadata:
         self.asked.append(f"get {name}")
@@ -128,9 +140,13 @@ async def test_a_look_is_two_small_lists():
     await known.look()
     assert server.asked == [
         "list namespaces * istio.io/dataplane-mode=ambient",
+        "/apis/elbv2.k8s.aws/v1beta1",
         "list targetgroupbindings *",
     ]
     assert changes == []
+    server.asked.clear()
+    await known.look()
+    assert len(server.asked) == 2
 
 
 async def test_a_confined_operator_reads_its_namespaces_one_by_one():
@@ -163,9 +179,52 @@ async def test_what_a_binding_opens(found: JsonObject, expected: str):
 async def test_a_kind_that_is_not_there_is_no_problem():
     server = Server()
     server.errors[BINDINGS] = NOT_FOUND
+    server.served = False
     known, _ = neighbours(server)
     await known.look()
     assert path(known) == TrafficPath()
+    assert "list targetgroupbindings *" not in server.asked
+
+
+async def test_a_cluster_without_neighbours_is_asked_nothing_until_one_joins():
+    server = Server()
+    server.served = False
+    known, changes = neighbours(server)
+    await known.look()
+    server.asked.clear()
+    task = asyncio.create_task(known.run())
+    await asyncio.sleep(500)
+    assert server.asked == ["watch istio.io/dataplane-mode=ambient"]
+    server.ambient.add("shop")
+    server.joins.set()
+    await asyncio.sleep(1)
+    assert changes == [{"shop"}]
+    server.ambient.clear()
+    await asyncio.sleep(31)
+    assert changes == [{"shop"}] * 2, "from then on it looks every half a minute"
+    server.joins.clear()
+    server.served, server.bindings = True, (binding(),)
+    await asyncio.sleep(1300)
+    assert path(known).least_settle == 90, "a kind that came later"
+    await finish([task])
+
+
+@pytest.mark.parametrize("kind", [NAMESPACES, BINDINGS, "watch"])
+async def test_a_right_that_is_not_granted_is_asked_for_seldom(kind: str):
+    server = Server()
+    server.errors[kind] = FORBIDDEN
+    server.served = kind == BINDINGS
+    known, _ = neighbours(server)
+    await known.look()
+    task = asyncio.create_task(known.run())
+    await asyncio.sleep(1500)
+    asked = [one for one in server.asked if one.startswith(("watch", f"list {kind}"))]
+    assert 1 <= len(asked) <= 3
+    assert ("may not list" in path(known).message) is (kind != "watch")
+    server.errors.clear()
+    await asyncio.sleep(700)
+    assert path(known) == TrafficPath()
+    await finish([task])
 
 
 @pytest.mark.parametrize("served", [True, False])
@@ -175,7 +234,6 @@ async def test_a_missing_right_is_reported_if_the_kind_is_there(served: bool):
     known, _ = neighbours(server)
     await known.look()
     assert ("--traffic-path" in path(known).message) is served
-    assert server.asked[-1] == "/apis/elbv2.k8s.aws/v1beta1"
 
 
 async def test_namespaces_that_may_not_be_listed_are_reported():

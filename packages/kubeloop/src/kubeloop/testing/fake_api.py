@@ -146,7 +146,7 @@ class FakeApi:
         # Two parts are one namespace, and its own parts come after it; others are inside of it.
         if len(parts) > 2 and parts[0] == "namespaces" and parts[2] != "status":
             namespace, parts = parts[1], parts[2:]
-        plural, name, subresource = (*parts, "", "")[:3]
+        plural, name, subresource = (*parts, "", "", "")[:3]
         info = self.resources.get(GroupVersionResource(group, version, plural))
         if info is None or (name and info.namespaced is not bool(namespace)):
             raise api_error(404, "NotFound", "the server could not find the requested resource")

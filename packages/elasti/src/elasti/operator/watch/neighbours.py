@@ -2,7 +2,8 @@
 
 Istio ambient and the load balancers of clouds do not do with our slice what kube-proxy does. What they would drop is a
 warning with its remedy, never an obstacle to sleep. Namespaces in ambient and TargetGroupBindings are listed now and
-then, if the cluster has the kind and the operator may. What cannot be read now stays as it was.
+then, if the cluster has the kind and the operator may. In a cluster with neither, one open watch says when the first
+namespace joins ambient, and nothing else is asked. What cannot be read now stays as it was.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 _MODE, _AMBIENT = "istio.io/dataplane-mode", "ambient"
 _AWS = "elbv2.k8s.aws/v1beta1"
 _PERIOD = 30.0
+_SELDOM = 600
+"""Between questions for a kind that is not there, or a right that is not granted."""
+_NAMESPACES, _BINDINGS = "namespaces", "targetgroupbindings"
 NEG_STATUS = "cloud.google.com/neg-status"
 """GKE's note on a Service whose endpoints it adds to network endpoint groups."""
 _GATEWAY = "put a gateway in the cluster between it and the Service"
@@ -104,40 +108,75 @@ class Neighbours:
     def __post_init__(self) -> None:
         self._ambient: frozenset[str] = frozenset()
         self._bindings: Mapping[tuple[str, str], tuple[Bound, str]] = {}
-        self._unreadable = ""
+        self._served = False
+        self._may_watch = True
+        self._refused: set[str] = set()
+        self._due: dict[str, float] = {}
 
     def path(self, es: ElastiService, service: Service, labels: Mapping[str, str]) -> TrafficPath:
         """Return what is known of the ways to a Service, whose target's pods have such labels."""
         namespace, settle = es.metadata.namespace, es.spec.handover.engage_settle
         ambient = namespace in self._ambient or labels.get(_MODE) == _AMBIENT
         binding = self._bindings.get((namespace, es.spec.service))
-        around = Surroundings(ambient, binding, self._unreadable)
+        around = Surroundings(ambient, binding, _UNREADABLE if self._refused else "")
         return traffic_path(service, settle, around, self.settings)
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Look again whenever something may have changed, until cancelled."""
         await asyncio.sleep(_PERIOD)
-        await until(self.look, _PERIOD)
+        await until(self._look_again, _PERIOD)
 
     async def look(self) -> None:
         """Look once. Raises KubeError if it is not known which namespaces are in Istio ambient."""
-        ambient, bindings, self._unreadable = self._ambient, self._bindings, ""
-        try:
-            self._ambient = frozenset(await self._in_ambient())
-        except Forbidden:
-            self._unreadable = _UNREADABLE
-        try:
-            self._bindings = await self._by_service()
-        except Forbidden:
-            # The server refuses before it looks whether it has the kind.
-            with contextlib.suppress(KubeError):
-                await self.client.send(get(f"/apis/{_AWS}"))
-                self._unreadable = _UNREADABLE
-        except KubeError as error:
-            _log.warning("TargetGroupBindings cannot be read", error=str(error))
+        ambient, bindings, now = self._ambient, self._bindings, asyncio.get_running_loop().time()
+        if now >= self._due.get(_NAMESPACES, now):
+            try:
+                self._ambient = frozenset(await self._in_ambient())
+                self._refused.discard(_NAMESPACES)
+            except Forbidden:
+                self._refuse(_NAMESPACES)
+        if now >= self._due.get(_BINDINGS, now):
+            await self._look_for_bindings()
         differ = bindings.items() ^ self._bindings.items()
         if changed := (ambient ^ self._ambient) | {key[0] for key, _ in differ}:
             self.on_change(changed)
+
+    async def _look_again(self) -> None:
+        wanted = self._served or self._ambient or self._refused or self.settings.watch_namespaces
+        if self._may_watch and not wanted:
+            namespaces = self.client.resource("v1/namespaces", PartialObjectMetadata)
+            watch = namespaces.watch(selector=f"{_MODE}={_AMBIENT}", timeout_seconds=_SELDOM)
+            try:
+                await anext(watch, None)
+            except Forbidden:  # a role of an earlier version
+                self._may_watch = False
+            except KubeError as error:
+                _log.debug("the watch for namespaces in ambient ended", error=str(error))
+        await self.look()
+
+    async def _look_for_bindings(self) -> None:
+        try:
+            if not self._served:
+                # A server refuses before it looks whether it has the kind.
+                await self.client.send(get(f"/apis/{_AWS}"))
+                self._served = True
+            self._bindings = await self._by_service()
+            self._refused.discard(_BINDINGS)
+        except NotFound:
+            self._served, self._bindings = False, {}
+            self._refused.discard(_BINDINGS)
+            self._put_off(_BINDINGS)
+        except Forbidden:
+            self._refuse(_BINDINGS)
+        except KubeError as error:
+            _log.warning("TargetGroupBindings cannot be read", error=str(error))
+
+    def _refuse(self, kind: str) -> None:
+        self._refused.add(kind)
+        self._put_off(kind)
+
+    def _put_off(self, kind: str) -> None:
+        self._due[kind] = asyncio.get_running_loop().time() + _SELDOM
 
     async def _in_ambient(self) -> list[str]:
         namespaces = self.client.resource("v1/namespaces", PartialObjectMetadata)
@@ -152,14 +191,11 @@ class Neighbours:
 
     async def _by_service(self) -> Mapping[tuple[str, str], tuple[Bound, str]]:
         found: dict[tuple[str, str], tuple[Bound, str]] = {}
-        with contextlib.suppress(NotFound):
-            for place in self.settings.watch_namespaces or ("",):
-                async for one in self.client.resource(
-                    f"{_AWS}/targetgroupbindings", namespace=place
-                ).items():
-                    key = one["metadata"]["namespace"], one["spec"]["serviceRef"]["name"]
-                    bound = _bound(one["spec"]), one["metadata"]["name"]
-                    found[key] = max(found.get(key, bound), bound)
+        for place in self.settings.watch_namespaces or ("",):
+            async for one in self.client.resource(f"{_AWS}/{_BINDINGS}", namespace=place).items():
+                key = one["metadata"]["namespace"], one["spec"]["serviceRef"]["name"]
+                bound = _bound(one["spec"]), one["metadata"]["name"]
+                found[key] = max(found.get(key, bound), bound)
         return found
 
 
