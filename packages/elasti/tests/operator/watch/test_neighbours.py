@@ -176,6 +176,14 @@ async def test_what_a_binding_opens(found: JsonObject, expected: str):
     assert path(known).least_settle == 90
 
 
+async def test_a_binding_without_a_service_is_left_out():
+    odd = binding()
+    del odd["spec"]["serviceRef"]
+    known, _ = neighbours(Server({"metadata": odd["metadata"]}, odd, binding()))
+    await known.look()
+    assert path(known).reason == "CloudFirewall"
+
+
 async def test_a_kind_that_is_not_there_is_no_problem():
     server = Server()
     server.errors[BINDINGS] = NOT_FOUND

@@ -193,9 +193,9 @@ class Neighbours:
         found: dict[tuple[str, str], tuple[Bound, str]] = {}
         for place in self.settings.watch_namespaces or ("",):
             async for one in self.client.resource(f"{_AWS}/{_BINDINGS}", namespace=place).items():
-                key = one["metadata"]["namespace"], one["spec"]["serviceRef"]["name"]
-                bound = _bound(one["spec"]), one["metadata"]["name"]
-                found[key] = max(found.get(key, bound), bound)
+                meta, spec = one["metadata"], one.get("spec") or {}
+                key = meta["namespace"], (spec.get("serviceRef") or {}).get("name", "")
+                found[key] = max(found.get(key, (Bound.NODES, "")), (_bound(spec), meta["name"]))
         return found
 
 
