@@ -211,7 +211,7 @@ class Environment:
 
     def __init__(self, *, clock: VirtualClock | None = None, **settings: Any) -> None:
         self.clock = clock or VirtualClock()
-        definitions = DEFINITION, SCALED_OBJECTS, TARGET_GROUP_BINDINGS
+        definitions = DEFINITION, SCALED_OBJECTS
         self.server = FakeClient(*definitions, namespace=NAMESPACE, clock=self.clock)
         self.server.on_change.append(self._controllers)
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
@@ -375,13 +374,7 @@ async def test_nothing_is_read_or_written_when_nothing_changes(env: Environment)
         env.list_resolvers(RESOLVER, "10.9.0.2")
         await asyncio.sleep(10)
         sent = [one for one in operator.client.requests if ("watch", "true") not in one.query]
-        looks = Counter(one.path for one in sent if one.method == "GET")
-        assert set(looks) == {
-            "/api/v1/namespaces",
-            "/apis/elbv2.k8s.aws/v1beta1/targetgroupbindings",
-        }, "the ways of traffic are looked for, and nothing else"
-        assert set(looks.values()) <= {8, 9}, "every 30 s"
-        written = [f"{one.method} {subject(one)}" for one in sent if one.method != "GET"]
+        written = [f"{one.method} {subject(one)}" for one in sent]
         assert written == ["PUT endpointslices"], "another resolver is one write to the slice"
 
 

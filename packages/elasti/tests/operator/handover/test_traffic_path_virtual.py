@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
-from tests.operator.environment import NAMESPACE, Environment, FakeTrigger
+from tests.operator.environment import (
+    NAMESPACE,
+    TARGET_GROUP_BINDINGS,
+    Environment,
+    FakeTrigger,
+)
 
 from elasti.operator.model.children import slice_names
 from kubeloop.objects.meta import JsonObject
@@ -30,6 +36,7 @@ async def env() -> Environment:
 
 
 def bind(env: Environment, kind: str = "ip", *ports: JsonObject) -> None:
+    env.server.put(TARGET_GROUP_BINDINGS)
     spec = {"serviceRef": {"name": "web"}, "targetType": kind}
     rules = [{"ports": list(ports or ({"protocol": "TCP", "port": 8080},))}]
     env.put("targetgroupbindings", {"spec": spec | {"networking": {"ingress": rules}}}, "k8s-web")
@@ -117,6 +124,25 @@ async def test_a_load_balancer_has_time_to_register_the_resolver(
         await env.engages()
         assert least <= await env.becomes("Proxy") <= most
         assert path(env) == ("False CloudFirewall" if bound else "True Clear")
+
+
+async def test_a_cluster_with_bindings_is_looked_at_every_half_minute_and_read_for_nothing_else(
+    env: Environment,
+):
+    env.web()
+    bind(env)
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        await asyncio.sleep(30)
+        operator.client.requests.clear()
+        await asyncio.sleep(240)
+        sent = [one for one in operator.client.requests if ("watch", "true") not in one.query]
+        looks = Counter(one.path for one in sent)
+        assert set(looks) == {
+            "/api/v1/namespaces",
+            "/apis/elbv2.k8s.aws/v1beta1/targetgroupbindings",
+        }
+        assert set(looks.values()) <= {7, 8, 9}
 
 
 async def test_targets_of_two_services_wait_for_the_longer_settle(env: Environment):

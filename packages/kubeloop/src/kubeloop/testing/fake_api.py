@@ -146,7 +146,7 @@ class FakeApi:
         # Two parts are one namespace, and its own parts come after it; others are inside of it.
         if len(parts) > 2 and parts[0] == "namespaces" and parts[2] != "status":
             namespace, parts = parts[1], parts[2:]
-        plural, name, subresource = (*parts, "", "", "")[:3]
+        plural, name, subresource = (*parts, "", "")[:3]
         info = self.resources.get(GroupVersionResource(group, version, plural))
         if info is None or (name and info.namespaced is not bool(namespace)):
             raise api_error(404, "NotFound", "the server could not find the requested resource")
@@ -168,6 +168,9 @@ class FakeApi:
 
     async def answer(self, request: Request) -> JsonObject:
         """Return the document that answers a request. Raises the refusal."""
+        root, *version = request.path.strip("/").split("/")
+        if root == "apis" and len(version) == 2:
+            return self._discovered("/".join(version))
         place = self.place(request.path)
         body = msgspec.json.decode(request.body) if request.body else {}
         match request.method, bool(place.name):
@@ -196,6 +199,13 @@ class FakeApi:
             case _:
                 raise api_error(405, "MethodNotAllowed", f"a FakeClient does not answer {request}")
         return answer
+
+    def _discovered(self, version: str) -> JsonObject:
+        found = [info for info in self.resources.values() if info.gvr.api_version == version]
+        if not found:
+            raise api_error(404, "NotFound", "the server could not find the requested resource")
+        kinds = [{"name": one.gvr.resource, "kind": one.kind} for one in found]
+        return {"kind": "APIResourceList", "groupVersion": version, "resources": kinds}
 
     async def _list(self, request: Request, place: Place) -> JsonObject:
         query = dict(request.query)
