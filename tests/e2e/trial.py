@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,11 +134,16 @@ class Trial:
     async def awake(self, app: App, *, seconds: float = PATIENCE) -> None:
         """Wait until an app's traffic goes to its pods."""
 
+        published = self.observer.now.get(("slice", app.name)) == "published"
+        since = self.observer.last("slice", app.name, "published") if published else math.inf
+
         def holds() -> bool:
-            # What passes quickly is not in status: that the resolver has left is what counts.
+            # What passes quickly is not in status: that the resolver has left is what counts. With a short
+            # cooldown it is back at once.
             now = self.observer.now
             serves = now.get(("state", app.name)) == "Serve"
-            return serves and now.get(("slice", app.name)) != "published"
+            left = self.observer.last("slice", app.name, "removed") > since
+            return left or (serves and now.get(("slice", app.name)) != "published")
 
         await self.observer.until_true(holds, f"{app.name} is awake", seconds=seconds)
 
