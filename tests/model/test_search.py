@@ -11,7 +11,7 @@ from elasti.api.conditions import TransitionReason
 from elasti.api.states import State
 from elasti.operator.handover import machine
 from elasti.operator.handover.machine import HOLDS, RULES, Rule
-from elasti.operator.model.state import Activity
+from elasti.operator.model.state import Activity, Park
 from elasti.resolver.ports.claims import PortClaims, PortDecision
 from tests.model import executor, leader, ports
 from tests.model.search import Found, Search
@@ -63,6 +63,14 @@ def test_a_busy_resolver_that_no_rule_heeds_still_keeps_the_executor_from_parkin
     leader.decide.cache_clear()
     with pytest.raises(Found, match="NeverParkedWithHeld"):
         Search(faults=0).run(6)
+
+
+@pytest.mark.parametrize(("outcome", "parks"), [("ok", True), ("lost", True), ("failed", False)])
+def test_a_park_that_was_done_and_not_answered_is_one(*, outcome: str, parks: bool):
+    """Else the resolver would leave while the target is at zero, until the watch shows it."""
+    park = executor.park(Memory(decided_on=1), executor.Seen(1, 1, idle=True), outcome)
+    assert (park.wrote, park.asks) == (parks, parks)
+    assert (park.memory.park is Park.REFUSED) is not parks
 
 
 def test_a_sleep_without_the_resolver_in_rotation_is_found(monkeypatch: pytest.MonkeyPatch):

@@ -254,7 +254,10 @@ class HandoverExecutor:
             state.requests.want_wake(now, WakeOrigin.request(), asked=False)
 
     async def _scale_to_zero(self, facts: Facts, state: ServiceState) -> str:
-        """Set the target to zero, if it is still what was decided on; returns why not, or nothing."""
+        """Set the target to zero, if it is still what was decided on; returns why not, or nothing if it is at zero.
+
+        Raises KubeError if it is not known whether it is.
+        """
         assert facts.target is not None
         state.autoscaler.note_park(facts.autoscaler)
         try:
@@ -276,10 +279,14 @@ class HandoverExecutor:
             outcome, view = await self.scales.park(target_of(facts.es), seen)
         except KubeError as error:
             self._count(facts, error)
-            return str(error)
-        if outcome is ScaleDown.CHANGED:
-            return "another writer changed it meanwhile"
-        self._count(facts)
+            # The write may have been done all the same: the resolver leaves only if the target is known to run.
+            view = await self.scales.read(target_of(facts.es))
+            if view.replicas:
+                return str(error)
+        else:
+            if outcome is ScaleDown.CHANGED and view.replicas:
+                return "another writer changed it meanwhile"
+            self._count(facts)
         state.own_writes.wrote_scale(view)
         return ""
 
