@@ -50,8 +50,6 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
-AWAY = api_error(503, "ServiceUnavailable", "the server is away")
-
 KEDA = {"type": "keda", "name": "web"}
 OURS = {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
 BUSY = ActivityReport(held=0, open=1, last_arrival_age=0.0)
@@ -904,32 +902,6 @@ async def test_what_is_in_the_caches_is_never_changed(env: Environment, monkeypa
         assert sum(map(len, made)) > 20
         for one in made:
             one.check()
-
-
-@pytest.mark.parametrize("reads", [True, False])
-async def test_a_park_that_was_done_and_reported_failed_keeps_the_resolver(
-    env: Environment, reads: bool
-):
-    """A server that is in a hurry answers 504 after it wrote; for a while it may not answer at all."""
-    env.web()
-    lied = asyncio.Event()
-
-    def lie(write: Request, done: bool) -> None:
-        if done and subject(write) == "deployments/scale":
-            operator.client.on_write = None
-            lied.set()
-            for _ in range(0 if reads else 3):
-                operator.client.fail_next(AWAY, method="GET", path="/scale")
-            raise api_error(504, "Timeout", "request did not complete within the allotted time")
-
-    async with env.operator() as operator:
-        operator.client.on_write = lie
-        await asyncio.wait_for(lied.wait(), 600)
-        await env.becomes("Proxy")
-        await asyncio.sleep(30)
-        assert env.replicas == 0
-        assert env.published
-    assert env.dark == []
 
 
 async def test_a_former_leader_does_not_end_the_park_that_it_began(
